@@ -19,7 +19,7 @@ from msgspec import structs
 
 from longctx.fixtures.atomic_files import write_file
 from longctx.fixtures.records.report import JsonReport
-from longctx.fixtures.shown_text import visible, visible_data, visible_line
+from longctx.fixtures.shown_text import visible, visible_data, visible_line, without_commands
 from longctx.plugins.collection import usage_error
 from longctx.plugins.config.invocation import typed_command
 from longctx.plugins.config.option import PATHS, Option
@@ -128,16 +128,16 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     if lines:
         terminalreporter.section("long context")
     for line, markup in lines:
-        terminalreporter.write_line(visible_line(line), **markup)
+        terminalreporter.write_line(_log_line(line), **markup)
     errors = config.stash.get(WRITE_ERRORS, {})
     for option, target in _targets(config).items() if DOCUMENT in config.stash else ():
         if option != "tensorboard" and option not in errors:
-            terminalreporter.write_line(visible_line(f"report     {target}"))
+            terminalreporter.write_line(_log_line(f"report     {target}"))
     if DOCUMENT in config.stash and (regression := config.stash[DOCUMENT].regression) and regression.cause:
         # A command to copy is not broken into lines.
-        terminalreporter.write_line(visible_line(f"cause      {regression.cause}"))
+        terminalreporter.write_line(_log_line(f"cause      {regression.cause}"))
     for error in errors.values():
-        terminalreporter.write_line(visible_line(error), red=True)
+        terminalreporter.write_line(_log_line(error), red=True)
     measures_nothing = RUN in config.stash and (config.option.plan or config.option.preflight)
     if measures_nothing and (requested := _requested(config)):
         terminalreporter.write_line(f"report     none: nothing was measured for {', '.join(requested)}")
@@ -150,13 +150,18 @@ class _VisibleTexts:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if isinstance(report.longrepr, tuple):
             path, line, reason = report.longrepr
-            report.longrepr = (path, line, visible_line(reason))
+            report.longrepr = (path, line, _log_line(reason))
         elif isinstance(report.longrepr, str):
-            report.longrepr = visible_line(report.longrepr)
-        elif (text := visible(report.longreprtext)) != report.longreprtext:
+            report.longrepr = _log_line(report.longrepr)
+        elif (text := without_commands(visible(report.longreprtext))) != report.longreprtext:
             report.longrepr = text
-        report.sections = [(name, visible(text)) for name, text in report.sections]
+        report.sections = [(name, without_commands(visible(text))) for name, text in report.sections]
         report.user_properties = [(name, visible_data(value)) for name, value in report.user_properties]
+
+
+def _log_line(text: str) -> str:
+    """Return a text on one line in a form that is a command neither to the terminal nor to CI."""
+    return without_commands(visible_line(text))
 
 
 def _write_json(target: Path, document: JsonReport) -> None:

@@ -13,7 +13,7 @@ from itertools import combinations, pairwise
 
 from longctx.fixtures.records.report import JsonReport
 from longctx.fixtures.shown_text import one_line
-from longctx.plugins.report.charts.bars import IntervalRow
+from longctx.plugins.report.tables import Table, text_row
 from longctx.plugins.thresholds.records import CATEGORIES
 
 RULER, HELMET = "RULER", "HELMET"
@@ -27,17 +27,28 @@ ByLength = Mapping[str, float | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Correlation:
+    """Spearman's rank correlation, with its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Correlations:
     """The part of a history's page about what goes together."""
 
-    checkpoints: tuple[tuple[str, tuple[str, ...]], ...]
-    """The name of each checkpoint, and its scores in the order of `measures`."""
-    measures: tuple[str, ...]
+    scores: Table
+    """The scores of every checkpoint."""
+
     missing: str
     """The measures that not all checkpoints have at a common length; empty if none is missing."""
-    groups: tuple[tuple[str, tuple[IntervalRow, ...]], ...]
-    """Correlations of scores, and of their changes from step to step, by heading; none for few checkpoints."""
-    data_sets: tuple[tuple[str, tuple[str, ...]], ...]
+
+    groups: tuple[Table, ...]
+    """Correlations of scores, and of their changes from step to step; none for few checkpoints."""
+
+    data_sets: Table
     """The correlations of every data set with all of them, in one order."""
 
 
@@ -61,17 +72,15 @@ def correlations(documents: Sequence[JsonReport]) -> Correlations | None:
         return None
     latest.sort(key=lambda document: (document.run.step is None, document.run.step or 0, document.model.name))
     tables = [_measures(document) for document in latest]
-    scores = {name: _known(common_means([table.get(name, {}) for table in tables])) for name in MEASURES}
-    measures = [name for name in MEASURES if scores[name]]
-    missing = [name for name in MEASURES if not scores[name]]
+    known = {name: _known(common_means([table.get(name, {}) for table in tables])) for name in MEASURES}
+    scores = {name: values for name, values in known.items() if values}
+    rows = []
+    for place, document in enumerate(latest):
+        rows.append(text_row(_name(document), *(f"{values[place]:.1f}" for values in scores.values())))
     return Correlations(
-        checkpoints=tuple(
-            (_name(document), tuple(f"{scores[name][place]:.1f}" for name in measures))
-            for place, document in enumerate(latest)
-        ),
-        measures=tuple(measures),
-        missing=", ".join(missing),
-        groups=tuple(group for group in _groups({name: scores[name] for name in measures}, latest) if group[1]),
+        scores=Table(name="Scores by checkpoint", corner="checkpoint", columns=tuple(scores), rows=tuple(rows)),
+        missing=", ".join(name for name in MEASURES if name not in scores),
+        groups=tuple(_groups(scores, latest)),
         data_sets=_between_data_sets(latest),
     )
 
@@ -94,41 +103,45 @@ def _known(values: Sequence[float | None]) -> list[float]:
     return known if len(known) == len(values) else []
 
 
-def _groups(
-    scores: Mapping[str, Sequence[float]], documents: Sequence[JsonReport]
-) -> Iterator[tuple[str, tuple[IntervalRow, ...]]]:
-    others = [name for name in scores if name not in (RULER, HELMET)]
+def _groups(scores: Mapping[str, Sequence[float]], documents: Sequence[JsonReport]) -> Iterator[Table]:
+    """Yield the correlations of every group of measures in which at least one is known."""
+    categories = [name for name in scores if name not in (RULER, HELMET)]
     if HELMET in scores:
-        yield "with HELMET", tuple(_with(HELMET, scores, [*scores]))
+        others = [name for name in scores if name != HELMET]
+        yield from _group("with HELMET", scores, [(HELMET, other) for other in others])
     if RULER in scores:
-        yield "with RULER", tuple(_with(RULER, scores, others))
-    yield "between categories", tuple(_pairs({name: scores[name] for name in others}))
+        yield from _group("with RULER", scores, [(RULER, other) for other in categories])
+    yield from _group("between categories", scores, [*combinations(categories, 2)])
     # HELMET's mean moves with its parts.
-    moves = {name: _moves(values, documents) for name, values in scores.items() if name != HELMET}
-    yield "of changes from step to step", tuple(row for row in _pairs(moves) if row.low > 0 or row.high < 0)
+    changes = {name: _changes(values, documents) for name, values in scores.items() if name != HELMET}
+    yield from _group("of changes from step to step", changes, [*combinations(changes, 2)], only_related=True)
 
 
-def _moves(values: Sequence[float], documents: Sequence[JsonReport]) -> list[float]:
+def _changes(values: Sequence[float], documents: Sequence[JsonReport]) -> list[float]:
     """Return the changes of a score from each step to the next; the documents are in the order of their steps."""
-    known = [value for value, document in zip(values, documents, strict=True) if document.run.step is not None]
-    return [after - before for before, after in pairwise(known)]
+    steps = [document.run.step for document in documents]
+    with_step = [value for value, step in zip(values, steps, strict=True) if step is not None]
+    return [after - before for before, after in pairwise(with_step)]
 
 
-def _with(measure: str, scores: Mapping[str, Sequence[float]], others: Sequence[str]) -> Iterator[IntervalRow]:
-    for name in others:
-        row = correlation(name, scores[measure], scores[name]) if name != measure else None
-        if row is not None:
-            yield row
+def _group(
+    name: str, scores: Mapping[str, Sequence[float]], pairs: Sequence[tuple[str, str]], *, only_related: bool = False
+) -> Iterator[Table]:
+    """Yield the table of the correlations of pairs of measures, unless none is known.
+
+    With `only_related`, correlations whose interval contains 0 are left out.
+    """
+    rows = []
+    for first, second in pairs:
+        result = correlation(scores[first], scores[second])
+        if result is not None and not (only_related and result.low <= 0 <= result.high):
+            shown = second if first in (HELMET, RULER) and not only_related else f"{first}, {second}"
+            rows.append(text_row(shown, f"{result.value:+.2f}", f"{result.low:+.2f} to {result.high:+.2f}"))
+    if rows:
+        yield Table(name=name, corner="measures", columns=("correlation", "95 %"), rows=tuple(rows))
 
 
-def _pairs(scores: Mapping[str, Sequence[float]]) -> Iterator[IntervalRow]:
-    for first, second in combinations(scores, 2):
-        row = correlation(f"{first}, {second}", scores[first], scores[second])
-        if row is not None:
-            yield row
-
-
-def correlation(name: str, first: Sequence[float], second: Sequence[float]) -> IntervalRow | None:
+def correlation(first: Sequence[float], second: Sequence[float]) -> Correlation | None:
     """Return Spearman's correlation with its 95 % interval (Bonett and Wright 2000).
 
     It is None for fewer than four pairs, or if one side is constant. A perfect correlation has the interval of one with
@@ -144,11 +157,11 @@ def correlation(name: str, first: Sequence[float], second: Sequence[float]) -> I
     most = 1 - 12 / (count * (count**2 - 1))
     centre = math.atanh(max(-most, min(most, value)))
     spread = NORMAL_95 * math.sqrt((1 + value**2 / 2) / (count - 3))
-    return IntervalRow(name=name, value=value, low=math.tanh(centre - spread), high=math.tanh(centre + spread))
+    return Correlation(value=value, low=math.tanh(centre - spread), high=math.tanh(centre + spread))
 
 
-def _between_data_sets(documents: Sequence[JsonReport]) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """Return a table of the correlations between all data sets that every checkpoint has; empty for fewer than two."""
+def _between_data_sets(documents: Sequence[JsonReport]) -> Table:
+    """Return the correlations between all data sets that every checkpoint has; without rows for fewer than two."""
     tables: list[dict[str, dict[str, float | None]]] = []
     for document in documents:
         by_task: dict[str, dict[str, float | None]] = {}
@@ -157,10 +170,9 @@ def _between_data_sets(documents: Sequence[JsonReport]) -> tuple[tuple[str, tupl
         tables.append(by_task)
     scores = {task: _known(common_means([table.get(task, {}) for table in tables])) for task in tables[0]}
     shown = {task: values for task, values in scores.items() if len(set(values)) > 1}
-    if len(shown) < 2 or len(documents) < FEWEST_CHECKPOINTS:
-        return ()
     rows = []
-    for task, values in shown.items():
-        found = [correlation(other, values, shown[other]) for other in shown]
-        rows.append((task, tuple("-" if row is None else f"{row.value:+.2f}" for row in found)))
-    return tuple(rows)
+    if len(shown) > 1 and len(documents) >= FEWEST_CHECKPOINTS:
+        for task, values in shown.items():
+            results = [correlation(values, shown[other]) for other in shown]
+            rows.append(text_row(task, *("-" if each is None else f"{each.value:+.2f}" for each in results)))
+    return Table(name="Correlations between data sets", corner="data set", columns=tuple(shown), rows=tuple(rows))

@@ -103,7 +103,7 @@ def _model(summary: RunSummary) -> ReportModel:
 def quantization(config: Mapping[str, Any]) -> str | None:
     """Return the quantization that a config declares, such as "gptq, 4 bits"; None if it declares none."""
     declared = config.get("quantization_config") or text_config(config).get("quantization_config")
-    if not isinstance(declared, dict):
+    if not isinstance(declared, dict) or not declared:
         return None
     bits = declared.get("bits") or next((size for size in (4, 8) if declared.get(f"load_in_{size}bit")), None)
     method = str(declared.get("quant_method", "of an unnamed kind"))

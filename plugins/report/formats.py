@@ -28,14 +28,11 @@ def shown_number(value: float | None, signed: bool = False) -> str:
     return f"{value:+.1f}".replace("+0.0", "0.0").replace("-0.0", "0.0") if signed else f"{value:.1f}"
 
 
-def both_ends(interval: Sequence[float] | None, signed: bool = False) -> str:
-    """Return both ends of an interval; a hyphen if there is none."""
-    return "-" if interval is None else f"{shown_number(interval[0], signed)} to {shown_number(interval[1], signed)}"
-
-
-def shown_range(interval: Sequence[float], signed: bool = False) -> str:
-    """Return an interval as text, or one number if both ends are shown as the same."""
-    low, high = (f"{end:{'+' if signed else ''}.1f}".replace("+0.0", "0.0").replace("-0.0", "0.0") for end in interval)
+def shown_interval(interval: Sequence[float] | None, signed: bool = False) -> str:
+    """Return an interval as text: one number if both ends are shown as the same, a hyphen without an interval."""
+    if interval is None:
+        return "-"
+    low, high = (shown_number(end, signed) for end in interval)
     return low if low == high else f"{low} to {high}"
 
 

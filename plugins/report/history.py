@@ -17,17 +17,18 @@ from longctx.fixtures.records.report_parts import MeanEstimate
 from longctx.fixtures.shown_text import visible, visible_data
 from longctx.plugins.report.charts.line_charts import (
     Chart,
-    chart_rows,
-    level_chart,
-    lowest_of,
-    score_chart,
-    threshold_note,
-    value_chart,
+    Series,
+    chart,
+    level_line,
+    score_charts,
+    score_line,
+    value_line,
 )
 from longctx.plugins.report.correlations import ByLength, Correlations, common_means, correlations
-from longctx.plugins.report.formats import short_length
+from longctx.plugins.report.formats import shares_text, short_length
 from longctx.plugins.report.html.page import render
 from longctx.plugins.report.sections.suites import frontier_means
+from longctx.plugins.report.tables import Cell, Row, Table, text_row, verdict_cell
 from longctx.plugins.verdicts.evaluate import shown_verdict
 
 # A search writes it beside its comparisons.
@@ -45,18 +46,6 @@ class StepReport:
     step: int
     path: Path
     document: JsonReport
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Track:
-    """One value over the steps; None where a report lacks it."""
-
-    name: str
-    values: tuple[float | None, ...]
-    intervals: tuple[Sequence[float] | None, ...]
-    threshold: float | None = None
-    verdicts: tuple[str | None, ...] = ()
-    """The verdicts on the value, by step; empty for one without a threshold."""
 
 
 def read_documents(directory: Path) -> Iterator[tuple[str, JsonReport]]:
@@ -125,14 +114,14 @@ def write_history(directory: Path, target: Path) -> tuple[list[StepReport], list
     return reports, skipped
 
 
-def mean_tracks(reports: Sequence[StepReport]) -> list[Track]:
+def mean_tracks(reports: Sequence[StepReport]) -> list[Series]:
     """Return RULER's mean at every length, and the means of HELMET's categories and of the frontier tasks."""
     documents = [report.document for report in reports]
     rulers = [document.ruler for document in documents]
-    tracks: list[Track] = []
+    tracks: list[Series] = []
     for length in _lengths(documents):
         key = str(length)
-        track = Track(
+        track = Series(
             name=f"RULER mean at {short_length(length)}",
             values=tuple(ruler.scores.get(key) for ruler in rulers),
             intervals=tuple(ruler.intervals.get(key) for ruler in rulers),
@@ -146,16 +135,16 @@ def mean_tracks(reports: Sequence[StepReport]) -> list[Track]:
     return _measured(tracks)
 
 
-def _category_tracks(family: str, tables: Sequence[Mapping[str, ByLength]]) -> Iterator[Track]:
+def _category_tracks(family: str, tables: Sequence[Mapping[str, ByLength]]) -> Iterator[Series]:
     names: dict[str, None] = {}
     for table in tables:
         names |= dict.fromkeys(table)
     for name in names:
         means = tuple(common_means([table.get(name, {}) for table in tables]))
-        yield Track(name=f"{family}{name}", values=means, intervals=(None,) * len(means))
+        yield Series(name=f"{family}{name}", values=means, intervals=(None,) * len(means))
 
 
-def gate_tracks(reports: Sequence[StepReport]) -> list[Track]:
+def gate_tracks(reports: Sequence[StepReport]) -> list[Series]:
     """Return the measured value of every blocking gate with the value that it requires.
 
     Lengths and likelihoods have charts of their own.
@@ -166,7 +155,7 @@ def gate_tracks(reports: Sequence[StepReport]) -> list[Track]:
         gates = [known.get(name) for known in by_name]
         last = [gate for gate in gates if gate is not None][-1]
         if last.kind not in ("effective_length", "likelihood"):
-            track = Track(
+            track = Series(
                 name=name,
                 values=tuple(None if gate is None else gate.measured for gate in gates),
                 intervals=tuple(None if gate is None else gate.interval for gate in gates),
@@ -177,7 +166,7 @@ def gate_tracks(reports: Sequence[StepReport]) -> list[Track]:
     return _measured(tracks)
 
 
-def likelihood_tracks(reports: Sequence[StepReport]) -> list[Track]:
+def likelihood_tracks(reports: Sequence[StepReport]) -> list[Series]:
     """Return the gain in nats and the recovery in points of every family at every length."""
     by_report = []
     for report in reports:
@@ -188,7 +177,7 @@ def likelihood_tracks(reports: Sequence[StepReport]) -> list[Track]:
         panels = [known.get((family, length)) for known in by_report]
         for measure in ("gain", "recovery"):
             found: list[MeanEstimate | None] = [None if panel is None else getattr(panel, measure) for panel in panels]
-            track = Track(
+            track = Series(
                 name=f"{family} {measure} at {short_length(length)}",
                 values=tuple(None if each is None else each.mean for each in found),
                 intervals=tuple(None if each is None else each.interval for each in found),
@@ -197,8 +186,8 @@ def likelihood_tracks(reports: Sequence[StepReport]) -> list[Track]:
     return _measured(tracks)
 
 
-def _measured(tracks: Sequence[Track]) -> list[Track]:
-    return [track for track in tracks if any(value is not None for value in track.values)]
+def _measured(tracks: Sequence[Series]) -> list[Series]:
+    return [track for track in tracks if track.is_measured]
 
 
 def _lengths(documents: Sequence[JsonReport]) -> list[int]:
@@ -223,7 +212,7 @@ def steps_page(
     return render(
         "history.html.j2",
         title="Long context over training steps",
-        reports=[_report_row(report, folder) for report in reports],
+        reports=_report_table(reports, folder),
         together=together,
         skipped=[visible(line) for line in skipped],
         **step_charts(reports),
@@ -233,58 +222,46 @@ def steps_page(
 def step_charts(reports: Sequence[StepReport]) -> dict[str, Any]:
     """Return the charts and the table of gates of a page over steps, which a watch shows too."""
     labels = [_short_step(report.step) for report in reports]
-    means = mean_tracks(reports)
-    drawn: list[float | None] = []
-    for track in means:
-        drawn += [*track.values, track.threshold, *(interval[0] for interval in track.intervals if interval)]
-    lowest = lowest_of(drawn)
-    by_name = [{gate.name: gate.verdict for gate in report.document.gates if gate.blocking} for report in reports]
-    names = dict.fromkeys(name for gates in by_name for name in gates)
+    by_step = [{gate.name: gate.verdict for gate in report.document.gates if gate.blocking} for report in reports]
+    rows = []
+    for name in dict.fromkeys(name for verdicts in by_step for name in verdicts):
+        rows.append(Row(name=name, cells=tuple(verdict_cell(verdicts.get(name)) for verdicts in by_step)))
     return {
         "steps": labels,
         "effective_lengths": _effective_length_chart(reports, labels),
-        "means": [_score_chart(track, labels, threshold_note(track.threshold), lowest) for track in means],
+        "means": score_charts(mean_tracks(reports), labels),
         "likelihoods": [_value_chart(track, labels) for track in likelihood_tracks(reports)],
         "gate_charts": [_gate_chart(track, labels) for track in gate_tracks(reports)],
-        "gates": {name: [gates.get(name) for gates in by_name] for name in names},
+        "gates": Table(name="Blocking gates by step", corner="gate", columns=tuple(labels), rows=tuple(rows)),
     }
 
 
-def _report_row(report: StepReport, folder: Path | None) -> dict[str, Any]:
-    verdicts = Counter(shown_verdict(gate.verdict) for gate in report.document.gates if gate.blocking)
-    page = report.path.with_suffix(".html")
-    return {
-        "step": f"{report.step:,}",
-        "name": report.document.model.name,
-        "effective_length": _length_text(_effective_length(report)),
-        "gates": ", ".join(f"{count} {word}" for word, count in verdicts.items()) or "-",
-        "link": os.path.relpath(page, folder) if folder is not None and page.is_file() else None,
-    }
-
-
-def _score_chart(track: Track, labels: list[str], note: str, lowest: float = 0.0) -> Chart:
-    line = score_chart(
-        labels, track.values, track.intervals, threshold=track.threshold, verdicts=track.verdicts, lowest=lowest
-    )
-    return Chart(name=track.name, line=line, note=note, rows=chart_rows(labels, track.values, track.intervals))
-
-
-def _gate_chart(track: Track, labels: list[str]) -> Chart:
-    note = f"requires {track.threshold:g}"
-    if track.threshold is None or track.threshold >= 0:
-        return _score_chart(track, labels, note)
-    line = value_chart(labels, track.values, track.intervals, threshold=track.threshold, verdicts=track.verdicts)
-    return Chart(name=track.name, line=line, note=note, rows=chart_rows(labels, track.values, track.intervals))
-
-
-def _value_chart(track: Track, labels: list[str]) -> Chart:
+def _report_table(reports: Sequence[StepReport], folder: Path | None) -> Table:
     rows = []
-    for label, value, ends in zip(labels, track.values, track.intervals, strict=True):
-        shown = "-" if value is None else f"{value:.2f}"
-        rows.append((label, shown, "-" if ends is None else f"{ends[0]:.2f} to {ends[1]:.2f}"))
-    note = "in nats per token" if " gain at " in track.name else "0 to 100; it screens, answers decide"
-    line = value_chart(labels, track.values, track.intervals)
-    return Chart(name=track.name, line=line, note=note, rows=tuple(rows))
+    for report in reports:
+        verdicts = Counter(shown_verdict(gate.verdict) for gate in report.document.gates if gate.blocking)
+        page = report.path.with_suffix(".html")
+        link = os.path.relpath(page, folder) if folder is not None and page.is_file() else ""
+        texts = (
+            _length_text(_effective_length(report)),
+            shares_text(verdicts.items()) or "-",
+            report.document.model.name,
+        )
+        cells = (*(Cell(text=text) for text in texts), Cell(text="open" if link else "-", link=link))
+        rows.append(Row(name=f"{report.step:,}", cells=cells))
+    columns = ("effective length", "blocking gates", "model", "page")
+    return Table(name="Reports by step", corner="step", columns=columns, rows=tuple(rows))
+
+
+def _gate_chart(series: Series, labels: list[str]) -> Chart:
+    is_loss = series.threshold is not None and series.threshold < 0
+    line = value_line(series, labels) if is_loss else score_line(series, labels)
+    return chart(series, labels, line, f"requires {series.threshold:g}")
+
+
+def _value_chart(series: Series, labels: list[str]) -> Chart:
+    note = "in nats per token" if " gain at " in series.name else "0 to 100; it screens, answers decide"
+    return chart(series, labels, value_line(series, labels), note, decimals=2)
 
 
 def _effective_length_chart(reports: Sequence[StepReport], labels: list[str]) -> Chart | None:
@@ -296,14 +273,16 @@ def _effective_length_chart(reports: Sequence[StepReport], labels: list[str]) ->
     levels = {length: level for level, length in enumerate((0, *tested))}
     claimed = reports[-1].document.ruler.claimed_length or 0
     within = [length for length in tested if length <= claimed]
-    line = level_chart(
-        labels,
-        [None if length is None else levels.get(length) for length in found],
-        [_length_text(length) for length in levels],
+    series = Series(
+        name="Effective length",
+        values=tuple(None if length is None else levels.get(length) for length in found),
+        intervals=(None,) * len(found),
         threshold=levels[within[-1]] if within else None,
     )
-    rows = tuple((label, _length_text(length), "-") for label, length in zip(labels, found, strict=True))
-    return Chart(name="Effective length", line=line, note="dashed: longest tested length within the claim", rows=rows)
+    line = level_line(series, labels, [_length_text(length) for length in levels])
+    rows = [text_row(label, _length_text(length)) for label, length in zip(labels, found, strict=True)]
+    table = Table(name=series.name, corner="at", columns=("length",), rows=tuple(rows))
+    return Chart(line=line, note="dashed: longest tested length within the claim", table=table)
 
 
 def _length_text(length: int | None) -> str:

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
 
-from longctx.fixtures.records import BaselineAnswer, Case, CaseResult, Outcome
+from longctx.fixtures.records import Case, CaseResult
 from longctx.fixtures.shown_text import visible
 from longctx.plugins.evidence.points import to_points
+from longctx.plugins.report.sample_files import PairedSample, paired_samples
 
 BUDGET_BYTES = 5_000_000
 RIGHT_PER_CASE = 3
@@ -50,29 +51,6 @@ class Samples:
         return self.wrong - self.wrong_shown
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Candidate:
-    """A sample that may become a row."""
-
-    case: Case
-    outcome: Outcome
-    baseline_score: float | None
-    """The baseline's score from 0 to 1; None without a baseline."""
-
-    baseline_answer: BaselineAnswer | None
-    """The baseline's answer, if the scores differ and the journal has the answer."""
-
-    @property
-    def is_flipped(self) -> bool:
-        """True if the baseline scored differently on this sample."""
-        return self.baseline_score is not None and self.baseline_score != self.outcome.score.value
-
-    @property
-    def is_wrong(self) -> bool:
-        """True if the score is below 100."""
-        return self.outcome.score.value < 1
-
-
 def samples_of(
     cases: Sequence[Case], results: Mapping[str, CaseResult], *, budget_bytes: int = BUDGET_BYTES
 ) -> Samples:
@@ -84,7 +62,7 @@ def samples_of(
     rows = _fitting(measured, budget_bytes)
     order = {(case.task, case.length): index for index, case in enumerate(cases)}
     rows.sort(key=lambda row: (row["score"] == 100, order[row["task"], row["length"]], row["index"]))
-    candidates = [candidate for result in results.values() for candidate in _candidates(result)]
+    candidates = [candidate for result in results.values() for candidate in paired_samples(result)]
     return Samples(
         rows=tuple(rows),
         wrong=sum(candidate.is_wrong for candidate in candidates),
@@ -113,27 +91,12 @@ def _fitting(results: Sequence[CaseResult], budget_bytes: int) -> list[dict[str,
     return rows
 
 
-def _candidates(result: CaseResult) -> list[_Candidate]:
-    """Return all samples of a result with the baseline's scores and answers."""
-    answers = {answer.index: answer for answer in result.flipped}
-    # The baseline may have been measured on fewer samples than the model.
-    return [
-        _Candidate(
-            case=result.case,
-            outcome=outcome,
-            baseline_score=baseline_score,
-            baseline_answer=answers.get(outcome.index),
-        )
-        for outcome, baseline_score in zip_longest(result.outcomes, result.baseline[: len(result.outcomes)])
-    ]
-
-
-def _by_importance(result: CaseResult) -> Iterator[_Candidate]:
+def _by_importance(result: CaseResult) -> Iterator[PairedSample]:
     """Yield the flipped samples, then the other wrong ones, then a few right ones.
 
     Within these groups, samples come first that can show the baseline's answer or an excerpt of their context.
     """
-    candidates = _candidates(result)
+    candidates = paired_samples(result)
     unflipped = [candidate for candidate in candidates if not candidate.is_flipped]
     unflipped.sort(key=lambda candidate: candidate.outcome.excerpt is None)
     flipped = [candidate for candidate in candidates if candidate.is_flipped]
@@ -143,7 +106,7 @@ def _by_importance(result: CaseResult) -> Iterator[_Candidate]:
     yield from (*flipped, *wrong, *right)
 
 
-def _row(candidate: _Candidate) -> dict[str, Any]:
+def _row(candidate: PairedSample) -> dict[str, Any]:
     """Return a sample in the form that the page's script takes. Scores are 0 to 100; absent values have no key.
 
     `credits` are the references' parts of the score, -1 where a reference has none; `more_references` counts those

@@ -6,8 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
+from longctx.plugins.verdicts.evaluate import shown_verdict
+
 Tone = Literal["", "good", "warning", "bad"]
-RowKind = Literal["task", "mean", "total"]
+RowKind = Literal["task", "mean", "total", "detail"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +30,9 @@ class Cell:
     length: int | None = None
     """With the task, the case whose samples the cell links to."""
 
+    link: str = ""
+    """The address of the page that the cell links to."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
@@ -36,7 +41,7 @@ class Row:
     name: str
     cells: tuple[Cell, ...]
     kind: RowKind = "task"
-    """A task; a mean over tasks; or a total, the mean over a whole suite."""
+    """A task; a mean over tasks; a total, the mean over a whole suite; or a detail of the row above it."""
 
     samples: int | None = None
 
@@ -48,6 +53,8 @@ class Table:
     name: str
     columns: tuple[str, ...]
     rows: tuple[Row, ...]
+    corner: str = ""
+    """The heading of the names of the rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,3 +72,13 @@ class Note:
 def notes(name: str, texts: Iterable[str], tone: Tone = "") -> list[Note]:
     """Return a note for each text; the name stands before the first."""
     return [Note(name="" if number else name, text=text, tone=tone) for number, text in enumerate(texts)]
+
+
+def text_row(name: str, *texts: str, kind: RowKind = "task") -> Row:
+    """Return a row of cells that are text only."""
+    return Row(name=name, kind=kind, cells=tuple(Cell(text=text) for text in texts))
+
+
+def verdict_cell(verdict: str | None) -> Cell:
+    """Return a cell with a verdict in its colour; a hyphen without one."""
+    return Cell() if verdict is None else Cell(text=shown_verdict(verdict), style=f"tag {verdict.replace(' ', '-')}")

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from longctx.fixtures.records import Inspection, PropertyFinding
 from longctx.fixtures.records.report import JsonReport
 from longctx.fixtures.shown_text import visible_line
-from longctx.plugins.report.formats import short_length
+from longctx.plugins.report.formats import short_length, tested_lengths
 from longctx.plugins.report.sections.comparison import comparison_notes
 from longctx.plugins.report.sections.cost import cost_notes
 from longctx.plugins.report.sections.engine import invariance_notes, notes_of
 from longctx.plugins.report.sections.failures import error_notes, failure_notes
-from longctx.plugins.report.sections.gates import NO_GATE, gate_notes
+from longctx.plugins.report.sections.gates import NO_GATE, gate_notes, headline
 from longctx.plugins.report.sections.likelihood import finding_notes, has_no_answers, likelihood_table
-from longctx.plugins.report.sections.ruler import effective_length_text, has_no_ruler, threshold_notes
-from longctx.plugins.report.sections.scores import whole_table, whole_table_notes
+from longctx.plugins.report.sections.ruler import effective_length_of
+from longctx.plugins.report.sections.scores import score_notes, score_tables
 from longctx.plugins.report.sections.suites import frontier_notes, question_notes
-from longctx.plugins.report.tables import Cell, Note, Table, Tone, notes
+from longctx.plugins.report.tables import Cell, Note, Row, RowKind, Table, Tone, notes
 
 Line = tuple[str, dict[str, bool]]
 """A line's text and its markup, as pytest's terminal takes it."""
@@ -32,6 +33,8 @@ TOPICS: tuple[Callable[[JsonReport], list[Note]], ...] = (
     frontier_notes, question_notes, gate_notes, comparison_notes, error_notes, failure_notes, cost_notes,
 )  # fmt: skip
 """The topics below the tables of scores and likelihoods, in their order."""
+MARKS: dict[RowKind, str] = {"task": "", "mean": "= ", "total": "= ", "detail": "  "}
+VERDICT_TONES: dict[str, Tone] = {"pass": "good", "fail": "bad", "open": "warning"}
 COLOURS: dict[Tone, str] = {"good": "green", "warning": "yellow", "bad": "red"}
 
 
@@ -39,9 +42,12 @@ def terminal_summary(document: JsonReport, columns: int = COLUMNS) -> list[Line]
     """Return the summary as lines of at most `columns` columns."""
     server = notes("server", notes_of(document), "warning")
     parts = [note_lines(_head(document)), _score_lines(document, columns), note_lines(server)]
-    parts.append(_likelihood_lines(document))
+    parts.append(_likelihood_lines(document, columns))
     for topic in TOPICS:
         parts.append(note_lines(topic(document)))
+    decided = headline(document)
+    text, tone = f"{decided.title}: {decided.counts}", VERDICT_TONES[decided.verdict]
+    parts.append(note_lines([Note(name="verdict", text=text, tone=tone, is_bold=True)]))
     lines: list[Line] = []
     for part in parts:
         # An empty line stands between two parts.
@@ -65,11 +71,11 @@ def _head(document: JsonReport) -> list[Note]:
     shown.append(Note(name="model", text=f"{_cut_start(model.name, 40)} ({facts})"))
     if document.regression is not None:
         shown.append(Note(name="baseline", text=_cut_start(document.regression.baseline.name, 60)))
-    if has_no_ruler(document):
+    length = effective_length_of(document)
+    if length is None:
         shown.append(Note(name="claimed", text=short_length(document.ruler.claimed_length)))
     else:
-        text = effective_length_text(document, strong=str, plain=str)
-        shown += [Note(name="effective", text=text, is_bold=True), *threshold_notes(document)]
+        shown += [Note(name="effective", text=f"{length.text}, {length.context}", is_bold=True), *length.notes]
     if model.calibration:
         shown.append(Note(name="calibrated", text="solves the tasks marked * by construction, and no other task"))
     return shown
@@ -102,60 +108,72 @@ def invariance_lines(findings: Sequence[PropertyFinding]) -> list[Line]:
     return [*lines, ("", {})] if lines else []
 
 
-def note_lines(shown: Sequence[Note]) -> list[Line]:
+def note_lines(shown: Sequence[Note], indent: int = INDENT) -> list[Line]:
+    """Return notes as lines, the text of each behind its name and `indent` columns."""
     lines = []
     for note in shown:
         markup = {COLOURS[note.tone]: True} if note.tone else {}
         if note.is_bold:
             markup["bold"] = True
         # A line break within a text could otherwise pass for a line of the summary.
-        lines.append((visible_line(f"{note.name:<{INDENT}}{note.text}"), markup))
+        lines.append((visible_line(f"{note.name:<{indent}}{note.text}"), markup))
     return lines
 
 
 def _score_lines(document: JsonReport, columns: int) -> list[Line]:
-    """Return the scores by task and length; lengths that do not fit beside the others follow in a table below."""
+    """Return the scores of all tasks by length, and the means below them."""
     if has_no_answers(document):
         return []
-    table = whole_table(document)
-    width = min(LONGEST_NAME, max((NAME_WIDTH, *(len(row.name) + 1 for row in table.rows))))
-    most = max(1, (columns - width) // CELL_WIDTH)
-    lines: list[Line] = []
-    for first in range(0, len(table.columns), most):
-        shown = slice(first, first + most)
-        lines.append((_row_text(table.name, table.columns[shown], width, CELL_WIDTH), {"bold": True}))
-        for row in table.rows:
-            if texts := [_score_text(cell) for cell in row.cells[shown]]:
-                markup = {"bold": True} if row.kind == "total" else {}
-                lines.append((_row_text(row.name, texts, width, CELL_WIDTH), markup))
-    return lines + [(note.text, {}) for note in whole_table_notes(document)]
+    tasks, means = list[Row](), list[Row]()
+    for row in [row for table in score_tables(document) for row in table.rows]:
+        # An asterisk marks the tasks that a calibration checkpoint solves.
+        mark = " *" if row.kind == "task" and row.name in document.model.solved_tasks else ""
+        shown = replace(row, name=f"{MARKS[row.kind]}{row.name}{mark}")
+        (tasks if row.kind == "task" else means).append(shown)
+    lengths = tuple(map(short_length, tested_lengths(document)))
+    table = Table(name="score", columns=lengths, rows=(*tasks, *means))
+    return _table_lines(table, NAME_WIDTH, CELL_WIDTH, columns) + note_lines(score_notes(document), indent=0)
 
 
-def _score_text(cell: Cell) -> str:
-    return f"~{cell.text}" if "rough" in cell.style else cell.text
-
-
-def _likelihood_lines(document: JsonReport) -> list[Line]:
+def _likelihood_lines(document: JsonReport, columns: int) -> list[Line]:
     """Return the measures of every panel with their intervals below, and the findings."""
     section = document.likelihood
     if section is None:
         return []
-    table: Table = likelihood_table(section, ())
-    lines: list[Line] = [
-        (table.name, {"bold": True}),
-        (_row_text("", table.columns, LIKELIHOOD_WIDTH, LIKELIHOOD_WIDTH), {}),
-    ]
-    for row in table.rows:
-        texts, intervals = [cell.text for cell in row.cells], [cell.interval for cell in row.cells]
-        lines.append((_row_text(row.name, texts, LIKELIHOOD_WIDTH, LIKELIHOOD_WIDTH), {}))
-        lines.append((_row_text(f"  {row.samples} samples", intervals, LIKELIHOOD_WIDTH, LIKELIHOOD_WIDTH), {}))
-    lines += [(visible_line(note.text), {"yellow": True}) for note in finding_notes(section)]
+    table = likelihood_table(section, ())
+    lines: list[Line] = [(table.name, {"bold": True})]
+    lines += _table_lines(replace(table, name=""), LIKELIHOOD_WIDTH, LIKELIHOOD_WIDTH, columns)
+    lines += note_lines(finding_notes(section), indent=0)
     tokens = section.tokens
     return [*lines, (f"{tokens.computed:,} tokens computed for likelihoods, {tokens.reused:,} reused", {})]
 
 
+def _table_lines(table: Table, name_width: int, cell_width: int, columns: int) -> list[Line]:
+    """Return a table; columns that do not fit beside the others follow in a table below."""
+    names = [len(row.name) + 1 for row in table.rows]
+    width = min(LONGEST_NAME, max(name_width, *names, 0))
+    most = max(1, (columns - width) // cell_width)
+    lines: list[Line] = []
+    for first in range(0, len(table.columns), most):
+        shown = slice(first, first + most)
+        lines.append((_row_text(table.name, table.columns[shown], width, cell_width), {"bold": True}))
+        for row in table.rows:
+            texts = [_cell_text(cell) for cell in row.cells[shown]]
+            markup = {"bold": True} if row.kind == "total" else {}
+            lines.append((_row_text(row.name, texts, width, cell_width), markup))
+            intervals = [cell.interval for cell in row.cells[shown]]
+            if any(intervals):
+                lines.append((_row_text(f"  {row.samples} samples", intervals, width, cell_width), {}))
+    return lines
+
+
 def _row_text(name: str, texts: Sequence[str], width: int, cell_width: int) -> str:
-    return f"{_cut_start(name, width - 1):<{width}}" + "".join(f"{text:>{cell_width}}" for text in texts)
+    cells = [f"{text:>{cell_width}}" for text in texts]
+    return f"{_cut_start(name, width - 1):<{width}}{''.join(cells)}"
+
+
+def _cell_text(cell: Cell) -> str:
+    return f"~{cell.text}" if "rough" in cell.style else cell.text
 
 
 def _wrapped(line: Line, columns: int) -> list[Line]:

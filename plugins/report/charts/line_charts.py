@@ -1,4 +1,4 @@
-"""Line charts over context lengths or training steps: scores with their intervals, and effective lengths."""
+"""Line charts: scores with their intervals and effective lengths over lengths or steps, and the evidence of a gate."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from itertools import groupby
 from markupsafe import Markup
 
 from longctx.plugins.report.charts.svg import Scale, element, figure, points
-from longctx.plugins.report.formats import both_ends, shown_number
+from longctx.plugins.report.tables import Table, text_row
+from longctx.plugins.verdicts.evaluation import Curve
 
 WIDTH, HEIGHT = 360, 210
 LEFT, RIGHT, TOP, BOTTOM = 30, 12, 22, 24
@@ -24,6 +25,11 @@ MOST_LABELS = 9
 """With more points than this, only the most informative ones are labelled."""
 
 UPPER_HALF, UPPER_HALF_MARGIN = 50.0, 2.0
+EVIDENCE_WIDTH, EVIDENCE_HEIGHT = 260, 120
+EVIDENCE_LEFT, EVIDENCE_RIGHT, EVIDENCE_TOP, EVIDENCE_BOTTOM = 26, 8, 8, 22
+LOWEST_POWER = -1.0
+"""Evidence below a tenth is drawn at the lower edge."""
+
 Interval = Sequence[float]
 
 
@@ -42,7 +48,7 @@ class _Point:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _LineChart:
+class LineChart:
     """The geometry of a line chart, in units of its view box."""
 
     points: tuple[_Point, ...]
@@ -56,78 +62,82 @@ class _LineChart:
     y_ticks: tuple[tuple[float, str], ...]
 
 
-def score_chart(
-    labels: Sequence[str],
-    scores: Sequence[float | None],
-    intervals: Sequence[Interval | None],
-    *,
-    threshold: float | None,
-    verdicts: Sequence[str | None] = (),
-    lowest: float = 0.0,
-) -> _LineChart:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """One value over context lengths or training steps; None where it was not measured."""
+
+    name: str
+    values: tuple[float | None, ...]
+    intervals: tuple[Interval | None, ...]
+    threshold: float | None = None
+    verdicts: tuple[str | None, ...] = ()
+    """The verdicts on the values; empty for a series without a threshold."""
+
+    @property
+    def is_measured(self) -> bool:
+        """True if at least one value is known."""
+        return any(value is not None for value in self.values)
+
+
+def score_line(series: Series, labels: Sequence[str], lowest: float = 0.0) -> LineChart:
     """Lay out a chart of scores from `lowest` (see `lowest_of`) to 100, one place for each label."""
     y = Scale(values=(lowest, 100), coordinates=(HEIGHT - BOTTOM, TOP))
-    # The parts of the intervals that the scale has room for.
-    drawn_intervals: list[Interval | None] = []
-    for interval in intervals:
-        drawn_intervals.append(None if interval is None else [min(100.0, max(lowest, end)) for end in interval])
-    return _LineChart(
-        points=_points(scores, y, "{:.1f}".format, verdicts),
-        bands=tuple(_bands(_places(len(labels)), drawn_intervals, y)),
-        threshold=None if threshold is None else y(threshold),
-        x_ticks=_x_ticks(labels),
-        y_ticks=tuple((y(tick), f"{tick}") for tick in range(int(lowest), 101, 10 if lowest else 25)),
-    )
+    ticks = [(tick, f"{tick}") for tick in range(int(lowest), 101, 10 if lowest else 25)]
+    return _laid_out(series, labels, y, ticks, "{:.1f}".format)
 
 
-def value_chart(
-    labels: Sequence[str],
-    values: Sequence[float | None],
-    intervals: Sequence[Interval | None],
-    *,
-    threshold: float | None = None,
-    verdicts: Sequence[str | None] = (),
-) -> _LineChart:
+def value_line(series: Series, labels: Sequence[str]) -> LineChart:
     """Lay out a chart of values of any size, on a scale that holds 0, all intervals and the threshold."""
-    drawn = [0.0, *(value for value in (*values, threshold) if value is not None)]
-    for interval in intervals:
+    drawn = [0.0, *(value for value in (*series.values, series.threshold) if value is not None)]
+    for interval in series.intervals:
         drawn += interval or ()
     low, high = min(drawn), max(drawn)
     y = Scale(values=(low, high if high > low else low + 1), coordinates=(HEIGHT - BOTTOM, TOP))
-    return _LineChart(
-        points=_points(values, y, "{:.2f}".format, verdicts),
-        bands=tuple(_bands(_places(len(labels)), intervals, y)),
-        threshold=None if threshold is None else y(threshold),
-        x_ticks=_x_ticks(labels),
-        y_ticks=tuple((y(tick), f"{tick:.3g}") for tick in sorted({low, 0.0, high})),
-    )
+    ticks = [(tick, f"{tick:.3g}") for tick in sorted({low, 0.0, high})]
+    return _laid_out(series, labels, y, ticks, "{:.2f}".format)
 
 
-def level_chart(
-    labels: Sequence[str], levels: Sequence[int | None], names: Sequence[str], *, threshold: int | None
-) -> _LineChart:
-    """Lay out a chart of levels, such as tested lengths: `levels` and `threshold` are indices into `names`."""
-    highest = max(1, len(names) - 1)
-    y = Scale(values=(0, highest), coordinates=(HEIGHT - 24, TOP))
-    return _LineChart(
-        points=_points(levels, y, lambda level: names[int(level)], always_above=True),
-        bands=(),
-        threshold=None if threshold is None else y(threshold),
-        x_ticks=_x_ticks(labels),
-        y_ticks=tuple((y(level), name) for level, name in enumerate(names)),
-    )
+def level_line(series: Series, labels: Sequence[str], names: Sequence[str]) -> LineChart:
+    """Lay out a chart of levels, such as tested lengths: values and threshold are indices into `names`."""
+    y = Scale(values=(0, max(1, len(names) - 1)), coordinates=(HEIGHT - BOTTOM, TOP))
+    ticks = [(float(level), name) for level, name in enumerate(names)]
+
+    def label(level: float) -> str:
+        return names[int(level)]
+
+    return _laid_out(series, labels, y, ticks, label, always_above=True)
 
 
-def _points(
-    values: Sequence[float | None],
+def _laid_out(
+    series: Series,
+    labels: Sequence[str],
     y: Scale,
+    ticks: Sequence[tuple[float, str]],
     label: Callable[[float], str],
-    verdicts: Sequence[str | None] = (),
     *,
     always_above: bool = False,
-) -> tuple[_Point, ...]:
+) -> LineChart:
+    """Return the chart of a series on a scale; a threshold or a part of an interval beyond its ends is drawn there."""
+    ends = sorted(y.values)
+
+    def place(value: float) -> float:
+        return y(min(ends[1], max(ends[0], value)))
+
+    bands: list[Interval | None] = []
+    for interval in series.intervals:
+        bands.append(None if interval is None else [place(end) for end in interval])
+    return LineChart(
+        points=_points(series, y, label, always_above=always_above),
+        bands=tuple(_bands(_places(len(labels)), bands)),
+        threshold=None if series.threshold is None else place(series.threshold),
+        x_ticks=_x_ticks(labels),
+        y_ticks=tuple((y(tick), name) for tick, name in ticks),
+    )
+
+
+def _points(series: Series, y: Scale, label: Callable[[float], str], *, always_above: bool) -> tuple[_Point, ...]:
     """Return a point for each known value, the informative ones with their labels."""
-    labelled, found = _informative(values), []
+    values, labelled, found = series.values, _informative(series.values), []
     for index, (x, value) in enumerate(zip(_places(len(values)), values, strict=True)):
         if value is not None:
             found.append(_Point(
@@ -135,12 +145,12 @@ def _points(
                 y=y(value),
                 label=label(value) if index in labelled else "",
                 label_above=always_above or _label_above(values, index),
-                verdict=verdicts[index] if index < len(verdicts) else None,
+                verdict=series.verdicts[index] if index < len(series.verdicts) else None,
             ))  # fmt: skip
     return tuple(found)
 
 
-def line_svg(chart: _LineChart, description: str) -> Markup:
+def line_svg(chart: LineChart, description: str) -> Markup:
     """Draw a line chart."""
     right = WIDTH - RIGHT
     drawn = []
@@ -205,19 +215,18 @@ def _x_ticks(labels: Sequence[str]) -> tuple[tuple[float, str], ...]:
     return tuple(ticks)[::distance]
 
 
-def _bands(places: Sequence[float], intervals: Sequence[Interval | None], y: Scale) -> Iterator[str]:
+def _bands(places: Sequence[float], bands: Sequence[Interval | None]) -> Iterator[str]:
     """Yield a polygon for every unbroken run of intervals; a single one is a quarter as wide as the spacing."""
-    pairs = list(zip(places, intervals, strict=True))
-    for is_known, group in groupby(pairs, key=lambda pair: pair[1] is not None):
-        run = [(x, interval) for x, interval in group if interval is not None]
+    half = _spacing(len(places)) / 8
+    for is_known, group in groupby(zip(places, bands, strict=True), key=lambda pair: pair[1] is not None):
+        run = [(x, band) for x, band in group if band is not None]
         if not is_known:
             continue
         if len(run) == 1:
-            ((middle, only),) = run
-            half = _spacing(len(places)) / 8
+            middle, only = run[0]
             run = [(round(middle - half, 1), only), (round(middle + half, 1), only)]
-        lower = [(x, y(interval[0])) for x, interval in run]
-        upper = [(x, y(interval[1])) for x, interval in reversed(run)]
+        lower = [(x, band[0]) for x, band in run]
+        upper = [(x, band[1]) for x, band in reversed(run)]
         yield points([*lower, *upper])
 
 
@@ -235,28 +244,86 @@ def _label_above(scores: Sequence[float | None], index: int) -> bool:
 class Chart:
     """A line chart with its heading and its numbers."""
 
-    name: str
-    line: _LineChart
+    line: LineChart
     note: str
-    rows: tuple[tuple[str, str, str], ...]
-    """Length or step, score and interval of every point."""
+    """The text beside the heading."""
+
+    table: Table
+    """The value and the interval at every length or step; its name is the heading."""
 
     @property
     def description(self) -> str:
         """The chart as text, for screen readers."""
-        return f"{self.name}: {', '.join(f'{place} {score}' for place, score, _ in self.rows)}"
+        return f"{self.table.name}: {', '.join(f'{row.name} {row.cells[0].text}' for row in self.table.rows)}"
 
 
-def threshold_note(threshold: float | None) -> str:
-    """Return the note beside a chart's heading; empty without a threshold."""
-    return "" if threshold is None else f"threshold {threshold:g}"
+def chart(series: Series, labels: Sequence[str], line: LineChart, note: str, decimals: int = 1) -> Chart:
+    """Return a chart with the numbers of its series."""
+    rows = []
+    for label, value, ends in zip(labels, series.values, series.intervals, strict=True):
+        shown = "-" if value is None else f"{value:.{decimals}f}"
+        interval = "-" if ends is None else f"{ends[0]:.{decimals}f} to {ends[1]:.{decimals}f}"
+        rows.append(text_row(label, shown, interval))
+    table = Table(name=series.name, corner="at", columns=("score", "interval"), rows=tuple(rows))
+    return Chart(line=line, note=note, table=table)
 
 
-def chart_rows(
-    labels: Sequence[str], scores: Sequence[float | None], intervals: Sequence[Sequence[float] | None]
-) -> tuple[tuple[str, str, str], ...]:
-    """Return the numbers of a chart as text."""
-    return tuple(
-        (label, shown_number(score), both_ends(interval))
-        for label, score, interval in zip(labels, scores, intervals, strict=True)
+def score_charts(series: Sequence[Series], labels: Sequence[str]) -> list[Chart]:
+    """Return charts of scores, all on one scale; those that were not measured are left out."""
+    shown, drawn = [one for one in series if one.is_measured], list[float | None]()
+    for one in shown:
+        drawn += [*one.values, one.threshold, *(interval[0] for interval in one.intervals if interval)]
+    lowest, charts = lowest_of(drawn), []
+    for one in shown:
+        note = "" if one.threshold is None else f"threshold {one.threshold:g}"
+        charts.append(chart(one, labels, score_line(one, labels, lowest), note))
+    return charts
+
+
+def evidence_svg(curve: Curve, description: str) -> Markup:
+    """Draw the evidence for a pass and for a fail, in powers of ten, over the samples in the order of the queue.
+
+    Evidence of 1 says nothing; evidence of 1/alpha decides, where alpha is the error probability that the gate allows.
+    """
+    last = max(curve.seen[-1], curve.decided or 1)
+    # There is room above the limit, but not for all that lies far beyond it.
+    highest_power = min(max(1.35 * curve.bar, *curve.above, *curve.below), 2.2 * curve.bar)
+    x = Scale(values=(0, last), coordinates=(EVIDENCE_LEFT, EVIDENCE_WIDTH - EVIDENCE_RIGHT))
+    y = Scale(values=(LOWEST_POWER, highest_power), coordinates=(EVIDENCE_HEIGHT - EVIDENCE_BOTTOM, EVIDENCE_TOP))
+    drawn = [
+        *_level("grid", "1", y(0.0)),
+        *_level("threshold", "1/\u03b1", y(curve.bar)),
+    ]
+    if curve.decided is not None:
+        place = x(curve.decided)
+        drawn.append(
+            element("line", class_="decided", x1=place, x2=place, y1=EVIDENCE_TOP, y2=EVIDENCE_HEIGHT - EVIDENCE_BOTTOM)
+        )
+    drawn += [
+        element("polyline", class_="curve below", points=_path(curve, curve.below, x, y)),
+        element("polyline", class_="curve above", points=_path(curve, curve.above, x, y)),
+        element("text", "0", class_="tick", x=EVIDENCE_LEFT, y=EVIDENCE_HEIGHT - 6),
+        element(
+            "text",
+            f"{last:,} samples",
+            class_="tick",
+            x=EVIDENCE_WIDTH - EVIDENCE_RIGHT,
+            y=EVIDENCE_HEIGHT - 6,
+            text_anchor="end",
+        ),
+    ]
+    return figure(EVIDENCE_WIDTH, EVIDENCE_HEIGHT, *drawn, description=description)
+
+
+def _level(style: str, label: str, y: float) -> tuple[Markup, Markup]:
+    return (
+        element("line", class_=style, x1=EVIDENCE_LEFT, x2=EVIDENCE_WIDTH - EVIDENCE_RIGHT, y1=y, y2=y),
+        element("text", label, class_="tick", x=EVIDENCE_LEFT - 4, y=y + 3.5, text_anchor="end"),
+    )
+
+
+def _path(curve: Curve, powers: Sequence[float], x: Scale, y: Scale) -> str:
+    lowest, highest = y.values
+    return points(
+        (x(samples), y(max(lowest, min(highest, power)))) for samples, power in zip(curve.seen, powers, strict=True)
     )

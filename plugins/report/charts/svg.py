@@ -86,7 +86,8 @@ def shade_rules() -> str:
         low = min(int(place), len(CIVIDIS) - 2)
         first, second = bytes.fromhex(CIVIDIS[low]), bytes.fromhex(CIVIDIS[low + 1])
         share = place - low
-        red, green, blue = (round(a + (b - a) * share) for a, b in zip(first, second, strict=True))
+        mixed = [round(start + (end - start) * share) for start, end in zip(first, second, strict=True)]
+        red, green, blue = mixed
         # Relative luminance and contrast ratio as WCAG 2 defines them.
         luminance = 0.2126 * _linear(red) + 0.7152 * _linear(green) + 0.0722 * _linear(blue)
         against_white, against_black = 1.05 / (luminance + 0.05), (luminance + 0.05) / 0.05

@@ -6,8 +6,8 @@ import base64
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -16,35 +16,30 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
 from longctx.fixtures.records.report import JsonReport
-from longctx.plugins.report.charts.bars import interval_svg, score_svg, shares_svg, swatch_svg
-from longctx.plugins.report.charts.evidence import evidence_svg
-from longctx.plugins.report.charts.line_charts import line_svg
+from longctx.plugins.report.charts.line_charts import Series, evidence_svg, line_svg, score_charts
 from longctx.plugins.report.charts.svg import SHADES, shade_rules
-from longctx.plugins.report.formats import (
-    FEW_SAMPLES,
-    both_ends,
-    plural,
-    short_length,
-    shown_number,
-    tested_lengths,
-)
+from longctx.plugins.report.formats import plural, short_length, tested_lengths
 from longctx.plugins.report.page_samples import Samples, samples_of
 from longctx.plugins.report.sections.comparison import comparison_notes, difference_tables, flip_counts, no_votes
-from longctx.plugins.report.sections.cost import cost_tiles
-from longctx.plugins.report.sections.engine import notes_of
-from longctx.plugins.report.sections.failures import KINDS, failure_shares, lowest_table
-from longctx.plugins.report.sections.gates import gate_groups, headline, seed_role, warning_texts
-from longctx.plugins.report.sections.likelihood import finding_notes, likelihood_table
-from longctx.plugins.report.sections.ruler import (
-    Series,
-    aspect_series,
-    effective_length_tile,
-    ladder,
-    score_charts,
+from longctx.plugins.report.sections.cost import cost_tiles, partial_note
+from longctx.plugins.report.sections.engine import invariance_table, notes_of
+from longctx.plugins.report.sections.failures import failure_table, lowest_table
+from longctx.plugins.report.sections.gates import (
+    evidence_note,
+    gate_groups,
+    gate_text,
+    headline,
+    measured_text,
+    requirement_text,
+    seed_role,
+    warning_texts,
 )
-from longctx.plugins.report.sections.scores import category_bars, depth_tables, is_rough, suite_tables
+from longctx.plugins.report.sections.likelihood import finding_notes, likelihood_table
+from longctx.plugins.report.sections.ruler import effective_length_of, ruler_series
+from longctx.plugins.report.sections.scores import all_cases, depth_tables, helmet_table, score_notes, score_tables
 from longctx.plugins.report.sections.suites import frontier_notes
 from longctx.plugins.report.summary import RunSummary
+from longctx.plugins.report.tables import Note
 from longctx.plugins.verdicts.evaluate import shown_verdict
 from longctx.plugins.verdicts.evaluation import Curve
 
@@ -60,8 +55,8 @@ class Details:
     confidence: float
     """The confidence of the means' intervals, from 0 to 1."""
 
-    aspects: tuple[Series, ...]
-    """The means of RULER's aspects; empty for a run without RULER."""
+    ruler: tuple[Series, ...]
+    """RULER's mean and those of its aspects; empty for a run without RULER."""
 
     curves: Mapping[str, tuple[Curve, ...]]
     """The evidence by the name of the gate's verdict."""
@@ -74,7 +69,7 @@ def details(summary: RunSummary) -> Details:
     evaluation = summary.evaluation
     return Details(
         confidence=evaluation.thresholds.verdict.confidence,
-        aspects=aspect_series(evaluation),
+        ruler=ruler_series(evaluation),
         curves=evaluation.curves,
         samples=samples_of(evaluation.measured.scope.cases, evaluation.measured.results),
     )
@@ -85,11 +80,8 @@ def page(document: JsonReport, details: Details) -> str:
 
     All texts of the document must be visible; Jinja and the SVG layer escape their markup.
     """
-    shares = failure_shares(document)
-    kinds = [kind for kind in KINDS if any(row["counts"][kind] for row in shares)]
     likelihood, regression = document.likelihood, document.regression
     worse, better, pairs = (0, 0, 0) if regression is None else flip_counts(regression)
-    length, length_note = effective_length_tile(document)
     return render(
         "report.html.j2",
         script=resource("script.js"),
@@ -99,53 +91,39 @@ def page(document: JsonReport, details: Details) -> str:
         run=document.run,
         ruler=document.ruler,
         headline=headline(document),
-        effective_length=length,
-        effective_length_note=length_note,
-        ladder=ladder(document),
-        charts=score_charts(document, details.aspects),
-        tables=suite_tables(document),
+        partial=partial_note(document),
+        effective_length=effective_length_of(document),
+        charts=score_charts(details.ruler, [short_length(length) for length in tested_lengths(document)]),
+        tables=score_tables(document),
+        score_notes=_texts(score_notes(document)),
         depths=depth_tables(document),
-        few_samples=FEW_SAMPLES if any(map(is_rough, document.cases)) else None,
-        helmet=_helmet(document),
-        frontier=[note.text for note in frontier_notes(document)],
+        helmet=helmet_table(document),
+        frontier=_texts(frontier_notes(document)),
         likelihood=None if likelihood is None else likelihood_table(likelihood, document.cases),
-        likelihood_findings=[] if likelihood is None else [note.text for note in finding_notes(likelihood)],
-        gates=gate_groups(document, details.curves),
+        likelihood_findings=[] if likelihood is None else _texts(finding_notes(likelihood)),
+        invariance=invariance_table(document),
+        gates=gate_groups(document),
+        curves=details.curves,
         notes=[*(f"The server {note}" for note in notes_of(document)), *warning_texts(document)],
         seed_role=seed_role(document),
         regression=regression,
         flips={"worse": worse, "better": better, "pairs": pairs},
         differences=[] if regression is None else difference_tables(document, regression),
         no_votes=no_votes(document),
-        comparison_notes=[note.text for note in comparison_notes(document)],
-        failures=shares,
-        kinds=kinds,
+        comparison_notes=_texts(comparison_notes(document)),
+        failures=failure_table(document),
         lowest=lowest_table(document, LOWEST_CASES),
+        cases=all_cases(document),
         cost=cost_tiles(document),
         samples=details.samples,
         data_sources=_data_sources(document),
         confidence=details.confidence,
-        data=embedded({"rows": asdict(details.samples)["rows"]}),
+        data=embedded({"rows": details.samples.rows}),
     )
 
 
-def _helmet(document: JsonReport) -> dict[str, Any] | None:
-    """Return HELMET's categories at the longest measured length; None if no category was measured at any length."""
-    helmet = document.helmet
-    if helmet is None:
-        return None
-    measured = []
-    for length in tested_lengths(document):
-        if any(scores.get(str(length)) is not None for scores in helmet.categories.values()):
-            measured.append(length)
-    if not measured:
-        return None
-    return {
-        "length": short_length(measured[-1]),
-        "bars": category_bars(helmet, measured[-1]),
-        "average": helmet.average.get(str(measured[-1])),
-        "confidence": helmet.confidence,
-    }
+def _texts(notes: Sequence[Note]) -> list[str]:
+    return [note.text for note in notes]
 
 
 def _data_sources(document: JsonReport) -> list[str]:
@@ -188,18 +166,16 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters |= {
-        "number": shown_number,
-        "interval": both_ends,
-        "length": short_length,
+        "length_text": short_length,
         "shown_verdict": shown_verdict,
+        "requirement": requirement_text,
+        "measured": measured_text,
+        "gate_text": gate_text,
     }
     environment.globals |= {
         "line_svg": line_svg,
         "evidence_svg": evidence_svg,
-        "interval_svg": interval_svg,
-        "shares_svg": shares_svg,
-        "score_svg": score_svg,
-        "swatch_svg": swatch_svg,
+        "evidence_note": evidence_note,
         "shades": range(0, SHADES + 1, 2),
     }
     return environment

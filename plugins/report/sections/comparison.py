@@ -15,7 +15,7 @@ from longctx.fixtures.records.report import CaseComparison, ComparedModel, JsonR
 from longctx.plugins.config.run_facts import Baseline
 from longctx.plugins.evidence.points import to_points
 from longctx.plugins.report.charts.svg import difference_class
-from longctx.plugins.report.formats import both_ends, counted, short_length, shown_number, tested_lengths
+from longctx.plugins.report.formats import counted, short_length, shown_interval, shown_number, tested_lengths
 from longctx.plugins.report.summary import RunSummary, source_of
 from longctx.plugins.report.tables import Cell, Note, Row, Table
 from longctx.plugins.verdicts.evaluate import Measured
@@ -180,7 +180,7 @@ def _difference_cell(case: CaseComparison | None, task: str, length: int) -> Cel
     return Cell(
         text=shown_number(case.difference, signed=True) + (" =" if case.no_vote else ""),
         style=difference_class(case.difference) + (" bad" if case.dropped else ""),
-        title=f"interval {both_ends(case.interval, signed=True)}; {pairs}",
+        title=f"interval {shown_interval(case.interval, signed=True)}; {pairs}",
         task=task,
         length=length,
     )

@@ -9,7 +9,7 @@ from msgspec import UNSET, UnsetType
 from longctx.fixtures.records import PropertyFinding
 from longctx.fixtures.records.report import JsonReport, ReportServer
 from longctx.fixtures.records.results import EngineFacts
-from longctx.plugins.report.tables import Note, Tone
+from longctx.plugins.report.tables import Cell, Note, Row, Table, Tone, verdict_cell
 from longctx.plugins.verdicts.evaluate import Measured
 
 # Single answers may consist of special tokens, which no text shows.
@@ -35,9 +35,24 @@ def invariance_notes(findings: Sequence[PropertyFinding]) -> list[Note]:
     shown = []
     for finding in findings:
         word, tone = WORDS[finding.verdict]
-        text = finding.line.removeprefix(f"{finding.name}: {finding.verdict}: ").removeprefix(f"{finding.name}: ")
-        shown.append(Note(name="invariance", text=f"{word:<5} {finding.name}: {text}", tone=tone))
+        shown.append(Note(name="invariance", text=f"{word:<5} {finding.name}: {_difference(finding)}", tone=tone))
     return shown
+
+
+def invariance_table(document: JsonReport) -> Table:
+    """Return the properties of the engine that --invariance checked."""
+    rows = []
+    for finding in document.invariance or ():
+        cells = (verdict_cell(finding.verdict), Cell(text=_difference(finding)))
+        rows.append(Row(name=finding.name, cells=cells))
+    return Table(
+        name="Properties of the engine", corner="property", columns=("verdict", "difference"), rows=tuple(rows)
+    )
+
+
+def _difference(finding: PropertyFinding) -> str:
+    """Return the measured difference, and the answers that differ."""
+    return finding.line.removeprefix(f"{finding.name}: ").removeprefix(f"{finding.verdict}: ")
 
 
 def server_notes(measured: Measured, facts: EngineFacts | None) -> ReportServer | UnsetType:

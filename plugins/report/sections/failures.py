@@ -3,31 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any, get_args
+from typing import get_args
 
 from longctx.fixtures.lengths import format_length
 from longctx.fixtures.records import FailureKind
 from longctx.fixtures.records.report import JsonReport, ReportCase
 from longctx.fixtures.shown_text import one_line
-from longctx.plugins.report.charts.bars import shares_of
-from longctx.plugins.report.formats import shares_text, short_length, shown_number, tested_lengths
-from longctx.plugins.report.tables import Cell, Note, Row, Table
+from longctx.plugins.report.charts.svg import difference_class
+from longctx.plugins.report.formats import counted, shares_text, short_length, shown_number, tested_lengths
+from longctx.plugins.report.tables import Cell, Note, Row, Table, text_row
 
 SHOWN_CASES = 5
 TEXT_WIDTH = 28
 # Kinds of failure from nearly right to no answer at all; a kind that is not in this order comes last.
+RIGHT = "right"
 ORDER = (
-    "right", "right but wordy", "incomplete", "distractor", "wrong instance", "copied", "wrong", "refused",
+    RIGHT, "right but wordy", "incomplete", "distractor", "wrong instance", "copied", "wrong", "refused",
     "unfinished thinking", "empty",
 )  # fmt: skip
 KINDS = tuple(dict.fromkeys((*ORDER, *get_args(FailureKind))))
-
-
-def short(text: str) -> str:
-    """Return the text of a model as a quoted, printable string that fits a line."""
-    words = " ".join(text.split())
-    shown = "".join(character if character.isprintable() else "?" for character in words)
-    return repr(shown if len(shown) <= TEXT_WIDTH else f"{shown[: TEXT_WIDTH - 3]}...")
 
 
 def error_notes(document: JsonReport) -> list[Note]:
@@ -36,11 +30,8 @@ def error_notes(document: JsonReport) -> list[Note]:
     for case in document.cases:
         if case.verdict == "error":
             cases.setdefault(case.error or "", []).append(_short_id(case))
-    found = []
-    for text, names in cases.items():
-        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-        found.append(Note(name="error", text=f"{names[0]}{more}: {text}", tone="bad"))
-    return found
+    texts = [f"{counted(names, 1)}: {text}" for text, names in cases.items()]
+    return [Note(name="error", text=text, tone="bad") for text in texts]
 
 
 def failure_notes(document: JsonReport) -> list[Note]:
@@ -50,15 +41,16 @@ def failure_notes(document: JsonReport) -> list[Note]:
     failed.sort(key=lambda case: (case.task not in solved, case.score or 0, case.length))
     if not failed:
         return []
-    found = [Note(name="below 100", text=f"{len(failed)} of {len(document.cases)} cases, for example")]
+    shown = [Note(name="below 100", text=f"{len(failed)} of {len(document.cases)} cases, for example")]
     for case in failed[:SHOWN_CASES]:
         kinds = shares_text(case.failures.items())
-        found.append(Note(text=f"{_short_id(case)}: {kinds} of {case.samples}"))
+        shown.append(Note(text=f"{_short_id(case)}: {kinds} of {case.samples}"))
         example = case.examples[0]
         depth = "" if example.depth is None else f" at depth {example.depth:.2f}"
-        expected, answer = short(", ".join(example.expected)), short(example.got) if example.got else "nothing"
-        found.append(Note(text=f"    sample {example.index}: expected {expected}{depth}, got {answer}"))
-    return found
+        expected = one_line(", ".join(example.expected), TEXT_WIDTH)
+        answer = repr(one_line(example.got, TEXT_WIDTH)) if example.got else "nothing"
+        shown.append(Note(text=f"    sample {example.index}: expected {expected!r}{depth}, got {answer}"))
+    return shown
 
 
 def _short_id(case: ReportCase) -> str:
@@ -74,23 +66,35 @@ def lowest_table(document: JsonReport, most: int) -> Table:
         example = case.examples[0]
         expected, answer = one_line(", ".join(example.expected), 60), one_line(example.got, 80) or "(empty)"
         texts = (shown_number(case.score), shares_text(case.failures.items()), expected, answer)
-        cells = tuple(Cell(text=text) for text in texts)
-        rows.append(Row(name=f"{case.task} {short_length(case.length)}", cells=cells))
-    return Table(name="lowest cases", columns=("score", "failures", "expected", "answer"), rows=tuple(rows))
+        rows.append(text_row(f"{case.task} {short_length(case.length)}", *texts))
+    columns = ("score", "failures", "expected", "answer")
+    return Table(name="Lowest-scoring cases", corner="lowest cases", columns=columns, rows=tuple(rows))
 
 
-def failure_shares(document: JsonReport) -> list[dict[str, Any]]:
-    """Return how many samples of every suite and length failed, by kind of failure, and the shares of the bar."""
-    rows = []
+def failure_table(document: JsonReport) -> Table:
+    """Return how many samples of every suite and length have which result; failures are shaded by their share."""
+    results: dict[str, Counter[str]] = {}
     for suite in dict.fromkeys(case.suite for case in document.cases):
         for length in tested_lengths(document):
             cases = [case for case in document.cases if (case.suite, case.length) == (suite, length)]
             counts = Counter[str]()
             for case in cases:
                 counts.update(case.failures)
-            total = sum(case.samples for case in cases)
-            counts["right"] = total - counts.total()
-            if total:
-                name, shares = f"{suite} {short_length(length)}", shares_of(counts, total, KINDS)
-                rows.append({"name": name, "total": total, "counts": counts, "shares": shares})
-    return rows
+            counts[RIGHT] = sum(case.samples for case in cases) - counts.total()
+            if counts.total():
+                results[f"{suite} {short_length(length)}"] = counts
+    kinds = [kind for kind in KINDS if any(counts[kind] for counts in results.values())]
+    rows = []
+    for name, counts in results.items():
+        total = counts.total()
+        cells = [_share_cell(kind, counts[kind], total) for kind in kinds]
+        rows.append(Row(name=name, cells=(*cells, Cell(text=f"{total:,}"))))
+    return Table(name="Kinds of failure by length", corner="samples", columns=(*kinds, "all"), rows=tuple(rows))
+
+
+def _share_cell(kind: str, count: int, total: int) -> Cell:
+    if not count:
+        return Cell(text="")
+    share = 100 * count / total
+    style = "none" if kind == RIGHT else difference_class(-share)
+    return Cell(text=f"{count:,}", style=style, title=f"{share:.1f} % of {total:,} samples")

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-from msgspec import structs
+from typing import Literal
 
 from longctx.fixtures.installation import CASES_DIRECTORY
 from longctx.fixtures.lengths import format_length
 from longctx.fixtures.records.report import JsonReport, ReportCase, ReportGate
-from longctx.plugins.report.formats import plural, shares_text, short_length, shown_number, shown_range
+from longctx.plugins.report.formats import plural, shares_text, short_length, shown_interval, shown_number
 from longctx.plugins.report.sections.comparison import no_votes
-from longctx.plugins.report.sections.cost import partial_note
 from longctx.plugins.report.sections.engine import held_properties
-from longctx.plugins.report.tables import Cell, Note, Row, Table, Tone, notes
+from longctx.plugins.report.tables import Note, Table, Tone, notes, text_row
 from longctx.plugins.thresholds.records import LARGEST_SHARE
 from longctx.plugins.verdicts.evaluate import shown_verdict
 from longctx.plugins.verdicts.evaluation import Curve
@@ -47,14 +45,18 @@ MARKDOWN_VERDICTS = {
 }
 """How verdicts are shown, the worst first."""
 MOST_GATES = 12
+AVERAGE_NOTE = (
+    "a weighted average has no evidence of its own: its interval follows from the intervals of the means at all lengths"
+)
 
 
-def _detectable_note(gate: ReportGate) -> str:
-    """Return the loss that a comparison could detect; empty if it is shown to have one, and for other gates."""
+def _reason(gate: ReportGate) -> str:
+    """Return why a gate has its verdict; for a comparison that shows no loss, also the loss that it could detect."""
     if gate.kind != "regression" or gate.verdict not in ("pass", "inconclusive", "underpowered"):
-        return ""
-    loss = gate.detectable
-    return f"; a loss of {loss:.1f} would show" if loss is not None else "; too few samples to show any loss"
+        return gate.reason
+    if gate.detectable is None:
+        return f"{gate.reason}; too few samples to show any loss"
+    return f"{gate.reason}; a loss of {gate.detectable:.1f} would show"
 
 
 def _two_intervals(gate: ReportGate) -> str:
@@ -65,7 +67,7 @@ def _two_intervals(gate: ReportGate) -> str:
     if gate.interval is None or gate.model_interval is None:
         return ""
     signed = gate.kind == "regression"
-    planned, model = shown_range(gate.interval, signed), shown_range(gate.model_interval, signed)
+    planned, model = shown_interval(gate.interval, signed), shown_interval(gate.model_interval, signed)
     low, high = gate.model_interval
     is_wide = gate.kind != "likelihood" and high - low > WIDE_POINTS
     of_model = f"somewhere from {model} (too few samples)" if is_wide else model
@@ -113,7 +115,7 @@ def gate_notes(document: JsonReport) -> list[Note]:
     for gate in document.gates:
         if gate.blocking:
             word = shown_verdict(gate.verdict).upper()
-            text = f"{word:<5} {gate.name}: {gate.reason}{_detectable_note(gate)}"
+            text = f"{word:<5} {gate.name}: {_reason(gate)}"
             shown.append(Note(name="gate", text=text, tone=TONES.get(gate.verdict, "bad")))
             about = [part for part in (_two_intervals(gate), _correlation_text(gate)) if part]
             shown += [Note(text=", ".join(about))] if about else []
@@ -154,71 +156,81 @@ def gate_table(document: JsonReport) -> Table:
     most = max(MOST_GATES, sum(gate.verdict in ("fail", "error") for gate in blocking))
     rows = []
     for gate in blocking[:most]:
-        texts = (gate.name, gate.reason + _detectable_note(gate), _two_intervals(gate))
-        rows.append(Row(name=MARKDOWN_VERDICTS[gate.verdict], cells=tuple(Cell(text=text) for text in texts)))
-    others = Counter(gate.verdict for gate in blocking[most:])
-    for verdict, count in others.items():
-        cells = (Cell(text=f"{count} more"), Cell(text=""), Cell(text=""))
-        rows.append(Row(name=MARKDOWN_VERDICTS[verdict], cells=cells))
+        rows.append(text_row(MARKDOWN_VERDICTS[gate.verdict], gate.name, _reason(gate), _two_intervals(gate)))
+    for verdict, count in Counter(gate.verdict for gate in blocking[most:]).items():
+        rows.append(text_row(MARKDOWN_VERDICTS[verdict], f"{count} more", "", ""))
     return Table(name="", columns=("blocking gate", "reason", "confidence intervals"), rows=tuple(rows))
 
 
-def gate_groups(document: JsonReport, curves: Mapping[str, Sequence[Curve]]) -> list[dict[str, Any]]:
-    """Return the gates by name, each with its verdicts by length and the charts of their evidence."""
+def gate_groups(document: JsonReport) -> dict[str, list[ReportGate]]:
+    """Return the gates by name, each with its verdicts by length."""
     groups: dict[str, list[ReportGate]] = {}
     for gate in document.gates:
         suffix = "" if gate.length is None else f" at {format_length(gate.length)}"
         groups.setdefault(gate.name.removesuffix(suffix), []).append(gate)
-    shown, anchor = [], "regression"
-    for name, gates in groups.items():
-        first = gates[0]
-        is_anchor = first.kind == "regression" and anchor != ""
-        shown.append({
-            "name": name,
-            "anchor": anchor if is_anchor else "",
-            "verdicts": [_gate(gate, curves.get(gate.name, ())) for gate in gates],
-            "requirement": _requirement(first),
-            "blocking": first.blocking,
-            "open": (first.blocking and name == first.name) or any(gate.fails for gate in gates),
-        })  # fmt: skip
-        anchor = "" if is_anchor else anchor
-    return shown
+    return groups
 
 
-def _requirement(gate: ReportGate) -> str:
+def requirement_text(gate: ReportGate) -> str:
+    """Return what a gate requires."""
+    text = f"above {gate.required:g}"
     if gate.kind == "effective_length":
-        return f"at least {short_length(int(gate.required))}"
-    return f"no loss of {-gate.required:g} points" if gate.kind == "regression" else f"above {gate.required:g}"
+        text = f"at least {short_length(int(gate.required))}"
+    elif gate.kind == "regression":
+        text = f"no loss of {-gate.required or 0:g} points"
+    return text if gate.blocking else f"{text}, reported only"
 
 
-def _gate(gate: ReportGate, curves: Sequence[Curve]) -> dict[str, Any]:
-    shown = shown_number(gate.measured, signed=gate.kind == "regression")
-    if gate.kind == "effective_length" and gate.measured:
-        shown = short_length(int(gate.measured))
-    charts = []
-    for curve in curves:
-        note = "undecided" if curve.decided is None else f"decided after {curve.decided:,} of {curve.of:,} samples"
-        note = "all samples measured" if curve.exact else note
-        charts.append({"length": short_length(curve.length), "curve": curve, "note": note})
-    return {
-        **structs.asdict(gate),
-        "at": "" if gate.length is None else short_length(gate.length),
-        "charts": charts,
-        "shown": shown,
-        "interval_text": _two_intervals(gate),
-        "correlation_text": _correlation_text(gate),
-        "reason": gate.reason + _detectable_note(gate),
-    }
+def measured_text(gate: ReportGate) -> str:
+    """Return the value that a gate measured; empty without one."""
+    if gate.measured is None:
+        return ""
+    if gate.kind == "effective_length":
+        return short_length(int(gate.measured))
+    return shown_number(gate.measured, signed=gate.kind == "regression")
 
 
-def headline(report: JsonReport) -> dict[str, Any]:
-    """Return the verdict of a run, which agrees with the exit code, and the first gates that decided it."""
+def gate_text(gate: ReportGate) -> str:
+    """Return the reason of a verdict, the intervals, and the correlation between samples."""
+    intervals = _two_intervals(gate)
+    at_confidence = f"{intervals}, at {100 * (gate.confidence or 0):.4g} % confidence" if intervals else ""
+    is_average = gate.kind == "weighted_average" and gate.measured is not None
+    texts = (_reason(gate), at_confidence, _correlation_text(gate), AVERAGE_NOTE if is_average else "")
+    return "; ".join(text for text in texts if text)
+
+
+def evidence_note(curve: Curve) -> str:
+    """Return how far the evidence of a gate went."""
+    if curve.exact:
+        return "all samples measured"
+    return "undecided" if curve.decided is None else f"decided after {curve.decided:,} of {curve.of:,} samples"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Headline:
+    """The verdict of a run, which agrees with the exit code, and what decided it."""
+
+    verdict: Literal["pass", "fail", "open"]
+    title: str
+    exit_code: int
+    counts: str
+    """How many blocking gates have which verdict, and how many cases fail the run."""
+
+    reasons: tuple[tuple[str, str], ...]
+    """The names of the first properties and gates that fail the run, each with its reason."""
+
+    more: int
+    """The number of gates that fail the run and are not among the reasons."""
+
+
+def headline(report: JsonReport) -> Headline:
+    """Return the verdict of a run and the first gates that decided it."""
     blocking = Counter[str](gate.verdict for gate in report.gates if gate.blocking)
     deciding = [gate for gate in report.gates if gate.fails]
     failed = [case for case in report.cases if case.fails]
     checked = [finding for finding in report.invariance or () if finding.verdict != "skipped"]
     broken = [finding for finding in checked if finding.verdict == "fail"]
-    verdict = "open"
+    verdict: Literal["pass", "fail", "open"] = "open"
     if deciding or failed or broken:
         verdict = "fail"
     elif blocking["pass"] or (checked and not report.cases):
@@ -228,18 +240,17 @@ def headline(report: JsonReport) -> dict[str, Any]:
         title = "Interrupted"
     elif verdict == "open" and blocking["inconclusive"]:
         title = "Undecided"
-    # pytest gives this code to a run that Ctrl-C ended, whatever failed in it.
-    exit_code = 2 if report.run.interrupted else EXIT_CODES[verdict]
     reasons = [(f"invariance: {finding.name}", finding.reason) for finding in broken]
     reasons += [(gate.name, f"{shown_verdict(gate.verdict)}: {gate.reason}") for gate in deciding[:NAMED_GATES]]
-    return {
-        "verdict": verdict,
-        "title": f"{title} (exit code {exit_code})",
-        "partial": partial_note(report),
-        "counts": "; ".join((*_counts(blocking, failed), *held_properties(report))),
-        "reasons": reasons,
-        "more": len(deciding[NAMED_GATES:]),
-    }
+    return Headline(
+        verdict=verdict,
+        title=title,
+        # pytest gives this code to a run that Ctrl-C ended, whatever failed in it.
+        exit_code=2 if report.run.interrupted else EXIT_CODES[verdict],
+        counts="; ".join((*_counts(blocking, failed), *held_properties(report))),
+        reasons=tuple(reasons),
+        more=len(deciding[NAMED_GATES:]),
+    )
 
 
 def _counts(blocking: Counter[str], failed: Sequence[ReportCase]) -> list[str]:

@@ -32,6 +32,7 @@ from longctx.plugins.verdicts.likelihood_gates import PanelLikelihood
 # A smaller change against the baseline, in nats, is no finding: rounding alone causes as much.
 LEAST_CHANGE = 0.05
 CAPTION = "Likelihood of gold answers, in nats per token. It screens; answers decide."
+IN_POINTS = ("recovery", "greedy")
 MEASURES: Mapping[str, str] = {
     "nll": "nll",
     "gain": "gain",
@@ -105,7 +106,7 @@ def likelihood_table(section: LikelihoodSummary, cases: Sequence[ReportCase]) ->
             entry = section.cases.get(case.id)
             if entry is not None and (family, case.length) == (panel.family, panel.length):
                 rows.append(_row(case.task, "task", entry, entry.samples))
-    return Table(name=CAPTION, columns=tuple(MEASURES.values()), rows=tuple(rows))
+    return Table(name=CAPTION, corner="samples of", columns=tuple(MEASURES.values()), rows=tuple(rows))
 
 
 def finding_notes(section: LikelihoodSummary) -> list[Note]:
@@ -129,7 +130,7 @@ def _row(name: str, kind: RowKind, entry: CaseLikelihood | LikelihoodChanges, sa
             cells.append(Cell())
             continue
         low, high = estimate.interval
-        if key in ("recovery", "greedy"):
+        if key in IN_POINTS:
             cells.append(Cell(text=f"{estimate.mean:.1f}", interval=f"{low:.0f} to {high:.0f}"))
         else:
             is_signed = key == "margin" or isinstance(entry, LikelihoodChanges)
@@ -139,20 +140,14 @@ def _row(name: str, kind: RowKind, entry: CaseLikelihood | LikelihoodChanges, sa
 
 
 def _estimates(result: LikelihoodEstimates) -> dict[str, Any]:
-    return {
-        "samples": result.samples,
-        "planned": result.planned,
-        "clipped": result.clipped,
-        "nll": _estimate(result.nll),
-        "nll_after_first": _estimate(result.nll_after_first),
-        "query": _estimate(result.query),
-        "evidence": _estimate(result.evidence),
-        "gain": _estimate(result.gain),
-        "gain_after_first": _estimate(result.gain_after_first),
-        "recovery": None if result.recovery is None else _points(result.recovery),
-        "greedy": _points(result.greedy),
-        "margin": None if result.margin is None else _estimate(result.margin),
-    }
+    """Return the fields that a panel and a case have in common."""
+    fields: dict[str, Any] = {name: getattr(result, name) for name in ("samples", "planned", "clipped")}
+    for name in ("nll", "nll_after_first", "query", "evidence", "gain", "gain_after_first", "margin", *IN_POINTS):
+        estimate: Estimate | None = getattr(result, name)
+        if estimate is not None and name in IN_POINTS:
+            estimate = Estimate(*map(to_points, astuple(estimate)))
+        fields[name] = None if estimate is None else _estimate(estimate)
+    return fields
 
 
 def _findings(panel: PanelLikelihood) -> tuple[str, ...]:
@@ -171,10 +166,6 @@ def _findings(panel: PanelLikelihood) -> tuple[str, ...]:
             "by calibration, format or retrieval: answers decide which"
         )
     return tuple(lines)
-
-
-def _points(estimate: Estimate) -> MeanEstimate:
-    return _estimate(Estimate(*map(to_points, astuple(estimate))))
 
 
 def _estimate(estimate: Estimate) -> MeanEstimate:

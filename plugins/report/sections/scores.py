@@ -5,27 +5,25 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from statistics import fmean
-from typing import Any
 
-from longctx.fixtures.records.report import HelmetSummary, JsonReport, ReportCase
+from longctx.fixtures.records.report import JsonReport, ReportCase
 from longctx.fixtures.shown_text import one_line
 from longctx.plugins.report.charts.svg import shade
 from longctx.plugins.report.formats import (
     DEPTH_BINS,
     FEW_SAMPLES,
-    both_ends,
     plural,
     short_length,
+    shown_interval,
     shown_number,
-    shown_range,
     tested_lengths,
 )
 from longctx.plugins.report.sections.suites import QUESTIONS_TEST, Mean, means
-from longctx.plugins.report.tables import Cell, Note, Row, Table
+from longctx.plugins.report.tables import Cell, Note, Row, Table, text_row
+from longctx.plugins.verdicts.evaluate import shown_verdict
 
 TITLES = {"ruler": "RULER", "helmet": "HELMET", "frontier": "Frontier tasks"}
-# The totals of the suites in the terminal, where all are in one table.
-SHORT_TOTALS = {"ruler": "mean", "helmet": "HELMET"}
+RULER = "ruler"
 # A case whose prompts take less of the length, in percent, measures less than its name says.
 LOW_FILL, MOST_NAMED = 75, 3
 INTERVALS = ("these samples", "the model")
@@ -36,66 +34,42 @@ def is_rough(case: ReportCase) -> bool:
     return 0 < case.samples < min(case.planned, FEW_SAMPLES)
 
 
-def suite_tables(document: JsonReport) -> list[Table]:
-    """Return the scores and means of every suite by task and length."""
-    tables = []
+def score_tables(document: JsonReport) -> list[Table]:
+    """Return the scores of every suite by task and length: the tasks, and the means with what belongs to each.
+
+    Below a mean stand the baseline's, and the intervals of RULER's.
+    """
+    tables, baselines = [], _baselines(document)
     for suite in dict.fromkeys(case.suite for case in document.cases):
-        cases = [case for case in document.cases if case.suite == suite]
-        rows = [*case_table(document, cases).rows]
+        rows = [*case_table(document, suite).rows]
         for mean in means(document):
             if mean.suite == suite:
-                rows.append(_mean_row(document, mean, mean.title if mean.is_total else f"{mean.title} mean"))
+                rows.append(_mean_row(document, mean))
+                family = suite if mean.is_total else mean.name
+                rows += [baselines.pop(family)] if family in baselines else []
+                rows += _interval_rows(document) if family == RULER else []
+        # The baseline is compared with the selected tasks where a mean over all of a family is not known.
+        for family in [family for family in baselines if _cases_of(document, family, suite)]:
+            rows += [_means_of_selection(document, family), baselines.pop(family)]
         tables.append(_table(document, TITLES.get(suite, f"Questions: {suite}"), rows))
     return tables
 
 
-def case_table(document: JsonReport, cases: Sequence[ReportCase]) -> Table:
-    """Return the scores of cases by task and length."""
+def case_table(document: JsonReport, suite: str = "") -> Table:
+    """Return the scores of a suite's cases by task and length, or those of all cases."""
+    cases = [case for case in document.cases if suite in ("", case.suite)]
     by_place = {(case.task, case.length): case for case in cases}
     rows = []
     for task in dict.fromkeys(case.task for case in cases):
         cells = [_case_cell(by_place.get((task, length))) for length in tested_lengths(document)]
         rows.append(Row(name=task, cells=tuple(cells)))
-    return _table(document, "task", rows)
-
-
-def mean_table(document: JsonReport) -> Table:
-    """Return all means, and the intervals of RULER's."""
-    rows = [_mean_row(document, mean, mean.title) for mean in means(document)]
-    for name, intervals in _ruler_intervals(document):
-        shown = [shown_range(interval) if interval else "-" for interval in intervals]
-        rows.append(_text_row(f"RULER mean, {name}", shown))
     return _table(document, "", rows)
 
 
-def whole_table(document: JsonReport) -> Table:
-    """Return all tasks and all means in one table, each mean with the baseline's, and the intervals of RULER's."""
-    rows = []
-    for row in case_table(document, document.cases).rows:
-        # An asterisk marks the tasks that a calibration checkpoint solves.
-        is_solved = row.name in document.model.solved_tasks
-        rows.append(Row(name=f"{row.name} *" if is_solved else row.name, cells=row.cells))
-    left = _baselines(document)
-    for mean in sorted(means(document), key=lambda mean: (mean.is_total, mean.is_total and mean.suite)):
-        rows.append(_mean_row(document, mean, f"= {SHORT_TOTALS[mean.suite] if mean.is_total else mean.title}"))
-        family = "ruler" if mean.is_total and mean.suite == "ruler" else mean.name
-        rows += [left.pop(family)] if family in left else []
-    # The baseline is compared with the selected tasks where a mean over all of a family is not known.
-    for family, baseline in left.items():
-        rows += [_text_row("= these tasks", _means_of_selection(document, family)), baseline]
-    for name, intervals in _ruler_intervals(document):
-        # Whole points, rounded outwards, fit a cell.
-        ranges = ["-" if ends is None else f"{math.floor(ends[0])}-{math.ceil(ends[1])}" for ends in intervals]
-        rows.append(_text_row(f"  {name}", ranges))
-    if document.ruler.wavg_inc is not None:
-        rows.append(_text_row("= wAvg", [f"inc {document.ruler.wavg_inc:.1f}, dec {document.ruler.wavg_dec:.1f}"]))
-    return _table(document, "score", rows)
-
-
-def whole_table_notes(document: JsonReport) -> list[Note]:
-    """Return what stands below the table of all tasks and means."""
+def score_notes(document: JsonReport) -> list[Note]:
+    """Return what the tables of scores do not say by themselves."""
     texts = []
-    if _ruler_intervals(document):
+    if any(_interval_rows(document)):
         texts.append(
             f"{' and '.join(INTERVALS)}: intervals of the mean over the planned samples, and over unlimited ones"
         )
@@ -119,50 +93,67 @@ def depth_tables(document: JsonReport) -> list[Table]:
     for task in dict.fromkeys(case.task for case in document.cases if case.by_depth):
         cells: dict[tuple[int, float], Cell] = {}
         for case in document.cases:
-            for found in case.by_depth if case.task == task else ():
-                title = plural(found.samples, "reference", "references")
-                cells[case.length, found.depth] = Cell(
-                    text=f"{found.score:.0f}", style=f"s{shade(found.score)}", title=title
-                )
+            for part in case.by_depth if case.task == task else ():
+                title = plural(part.samples, "reference", "references")
+                shown = Cell(text=f"{part.score:.0f}", style=f"s{shade(part.score)}", title=title)
+                cells[case.length, part.depth] = shown
         rows = []
         for tenth in range(DEPTH_BINS):
             depth, name = (tenth + 0.5) / DEPTH_BINS, f"{tenth * width}-{(tenth + 1) * width} %"
             row = [cells.get((length, depth), Cell(text="")) for length in tested_lengths(document)]
             rows.append(Row(name=name, cells=tuple(row)))
-        tables.append(_table(document, task, rows))
+        tables.append(_table(document, task, rows, corner="depth"))
     return tables
 
 
-def category_bars(helmet: HelmetSummary, length: int) -> list[dict[str, Any]]:
-    """Return HELMET's categories at a length, each with its interval or what its score lacks."""
-    key, bars = str(length), list[dict[str, Any]]()
+def helmet_table(document: JsonReport) -> Table | None:
+    """Return HELMET's categories at the longest measured length, each with its interval or what its score lacks.
+
+    It is None if no category was measured at any length.
+    """
+    helmet = document.helmet
+    measured = set[int]()
+    for scores in helmet.categories.values() if helmet else ():
+        measured.update(int(length) for length, score in scores.items() if score is not None)
+    if helmet is None or not measured:
+        return None
+    key, results = str(max(measured)), list[tuple[str, str, str, str]]()
     for category, scores in helmet.categories.items():
-        score, missing = scores.get(key), helmet.missing.get(category, {}).get(key, {})
-        interval = None if score is None else helmet.intervals.get(category, {}).get(key)
-        # Both ends are the same number if the mean is known.
-        is_known = interval is not None and shown_number(interval[0]) == shown_number(interval[1])
-        reasons = "; ".join(f"{dataset}: {reason}" for dataset, reason in missing.items())
-        text = "" if interval is None or is_known else both_ends(interval)
-        bars.append({
-            "name": category, "score": score, "interval": interval, "interval_text": text,
-            "missing": one_line(reasons, 160),
-        })  # fmt: skip
-    return bars
+        score, interval = shown_number(scores.get(key)), shown_interval(helmet.intervals.get(category, {}).get(key))
+        missing = helmet.missing.get(category, {}).get(key, {})
+        reasons = one_line("; ".join(f"{dataset}: {reason}" for dataset, reason in missing.items()), 160)
+        # Both ends are the score if the mean is known.
+        results.append((category, score, "" if score in (interval, "-") else interval, reasons))
+    results.append(("average", shown_number(helmet.average.get(key)), "", ""))
+    columns = ["score", "interval", "without a score"]
+    used = [place for place in range(len(columns)) if any(result[place + 1] for result in results)]
+    rows = [text_row(result[0], *(result[place + 1] for place in used)) for result in results]
+    name, shown_columns = f"HELMET's categories at {short_length(int(key))}", tuple(columns[place] for place in used)
+    return Table(name=name, corner="category", columns=shown_columns, rows=tuple(rows))
 
 
-def _table(document: JsonReport, name: str, rows: Sequence[Row]) -> Table:
-    return Table(name=name, columns=tuple(map(short_length, tested_lengths(document))), rows=tuple(rows))
+def all_cases(document: JsonReport) -> Table:
+    """Return all cases, each with its score, its samples and its verdict."""
+    rows = []
+    for case in document.cases:
+        verdict = f"{shown_verdict(case.verdict)}: {case.error}" if case.error else shown_verdict(case.verdict)
+        score, interval = shown_number(case.score), shown_interval(case.interval)
+        rows.append(text_row(case.id, score, interval, f"{case.samples}", f"{case.planned}", verdict, case.source))
+    columns = ("score", "interval", "samples", "planned", "verdict", "source")
+    return Table(name="All cases", corner="case", columns=columns, rows=tuple(rows))
 
 
-def _text_row(name: str, texts: Sequence[str]) -> Row:
-    return Row(name=name, cells=tuple(Cell(text=text) for text in texts))
+def _table(document: JsonReport, name: str, rows: Sequence[Row], corner: str = "task") -> Table:
+    columns = tuple(map(short_length, tested_lengths(document)))
+    return Table(name=name, corner=corner, columns=columns, rows=tuple(rows))
 
 
-def _mean_row(document: JsonReport, mean: Mean, name: str) -> Row:
+def _mean_row(document: JsonReport, mean: Mean) -> Row:
     cells = []
     for length in tested_lengths(document):
         score = mean.scores.get(str(length))
         cells.append(Cell() if score is None else Cell(text=shown_number(score), style=f"s{shade(score)}"))
+    name = f"{TITLES[mean.suite]} {mean.name}" if mean.is_total else f"{mean.name} mean"
     return Row(name=name, cells=tuple(cells), kind="total" if mean.is_total else "mean")
 
 
@@ -174,7 +165,7 @@ def _case_cell(case: ReportCase | None) -> Cell:
         return Cell(text="error", style="error", title=reason, task=case.task, length=case.length)
     if case.score is None:
         return Cell(title="no sample was started", task=case.task, length=case.length)
-    title = f"interval {both_ends(case.interval)}, {case.samples} of {case.planned} samples"
+    title = f"interval {shown_interval(case.interval)}, {case.samples} of {case.planned} samples"
     if case.fill is not None:
         title += f", filled {case.fill[0]:.0f} % in the median, {case.fill[1]:.0f} % at least"
     styles = [f"s{shade(case.score)}"]
@@ -191,28 +182,36 @@ def _case_cell(case: ReportCase | None) -> Cell:
 def _baselines(document: JsonReport) -> dict[str, Row]:
     """Return a row with the baseline's mean for RULER and for each of HELMET's categories, where it is known."""
     rows = {}
-    for family in ("ruler", *(document.helmet.categories if document.helmet else ())):
-        known = document.regression.scores.get(family) if document.regression else None
-        if known:
-            texts = [shown_number(known.get(str(length))) for length in tested_lengths(document)]
-            rows[family] = _text_row("  baseline", texts)
+    for family, scores in document.regression.scores.items() if document.regression else ():
+        texts = [shown_number(scores.get(str(length))) for length in tested_lengths(document)]
+        rows[family] = text_row("baseline", *texts, kind="detail")
     return rows
 
 
-def _means_of_selection(document: JsonReport, family: str) -> list[str]:
+def _cases_of(document: JsonReport, family: str, suite: str) -> list[ReportCase]:
+    """Return the cases of a family that are in a suite: RULER's, or those of one of HELMET's categories."""
+    return [case for case in document.cases if case.suite == suite and family in (suite, case.category)]
+
+
+def _means_of_selection(document: JsonReport, family: str) -> Row:
     """Return the mean over a family's selected cases at each length, as that of the baseline is taken."""
-    found = []
+    means = []
     for length in tested_lengths(document):
         cases = [case for case in document.cases if family in (case.suite, case.category) and case.length == length]
         scores = [case.score for case in cases if case.score is not None]
-        found.append(shown_number(fmean(scores) if scores and len(scores) == len(cases) else None))
-    return found
+        means.append(shown_number(fmean(scores) if scores and len(scores) == len(cases) else None))
+    return text_row("these tasks", *means, kind="mean")
 
 
-def _ruler_intervals(document: JsonReport) -> list[tuple[str, list[tuple[float, float] | None]]]:
+def _interval_rows(document: JsonReport) -> list[Row]:
     """Return the intervals of RULER's mean by length, over the planned samples and of the model, where known."""
-    ruler, found = document.ruler, []
+    ruler, rows = document.ruler, []
     for name, by_length in zip(INTERVALS, (ruler.intervals, ruler.model_intervals), strict=True):
-        if any(interval is not None for interval in by_length.values()):
-            found.append((name, [by_length.get(str(length)) for length in tested_lengths(document)]))
-    return found
+        ranges = []
+        for length in tested_lengths(document):
+            ends = by_length.get(str(length))
+            # Whole points, rounded outwards, fit a cell.
+            ranges.append("-" if ends is None else f"{math.floor(ends[0])}-{math.ceil(ends[1])}")
+        if any(shown != "-" for shown in ranges):
+            rows.append(text_row(name, *ranges, kind="detail"))
+    return rows

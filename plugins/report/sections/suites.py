@@ -63,9 +63,6 @@ class Mean:
 
     suite: str
     name: str
-    title: str
-    """The name in a table of several suites."""
-
     scores: ByLength
     is_total: bool = False
     """True for the mean over a whole suite."""
@@ -73,25 +70,24 @@ class Mean:
 
 def means(document: JsonReport) -> list[Mean]:
     """Return all means that were measured at any length; a suite's total follows those of its parts."""
-    found = _means_of("ruler", document.ruler.aspects)
-    found.append(Mean(suite="ruler", name="mean", title="RULER mean", scores=document.ruler.scores, is_total=True))
-    helmet = document.helmet
-    if helmet is not None:
-        found += _means_of("helmet", helmet.categories)
-        found.append(Mean(suite="helmet", name="average", title="HELMET average", scores=helmet.average, is_total=True))
-    found += _means_of(FRONTIER, frontier_means(document))
+    parts: list[tuple[str, Mapping[str, ByLength]]] = [("ruler", document.ruler.aspects)]
+    totals = {"ruler": ("mean", document.ruler.scores)}
+    if document.helmet is not None:
+        parts.append(("helmet", document.helmet.categories))
+        totals["helmet"] = ("average", document.helmet.average)
+    parts.append((FRONTIER, frontier_means(document)))
     # A category with one set has no mean of its own.
     sets = {(case.suite, case.category, case.task) for case in document.cases}
     sizes = Counter((suite, category) for suite, category, _ in sets)
     for suite, categories in (document.question_sets or {}).items():
-        for category, scores in categories.items():
-            if sizes[suite, category] > 1:
-                found.append(Mean(suite=suite, name=category, title=f"{suite} {category}", scores=scores))
-    return [mean for mean in found if any(score is not None for score in mean.scores.values())]
-
-
-def _means_of(suite: str, categories: Mapping[str, ByLength]) -> list[Mean]:
-    return [Mean(suite=suite, name=name, title=name, scores=scores) for name, scores in categories.items()]
+        parts.append((suite, {name: scores for name, scores in categories.items() if sizes[suite, name] > 1}))
+    shown = []
+    for suite, categories in parts:
+        shown += [Mean(suite=suite, name=name, scores=scores) for name, scores in categories.items()]
+        if suite in totals:
+            name, scores = totals[suite]
+            shown.append(Mean(suite=suite, name=name, scores=scores, is_total=True))
+    return [mean for mean in shown if any(score is not None for score in mean.scores.values())]
 
 
 def frontier_means(document: JsonReport) -> dict[str, ByLength]:

@@ -12,15 +12,14 @@ from hypothesis import strategies as st
 
 from longctx.fixtures.records import FailureKind
 from longctx.plugins.report.charts.differences import CROSS, StepDifference, difference_svg
-from longctx.plugins.report.charts.line_charts import line_svg, lowest_of, score_chart
+from longctx.plugins.report.charts.line_charts import Series, line_svg, lowest_of, score_charts, score_line
 from longctx.plugins.report.charts.svg import SHADES, difference_class, element, shade, shade_rules
 from longctx.plugins.report.document import document
-from longctx.plugins.report.html.page import details
-from longctx.plugins.report.sections.failures import failure_shares
-from longctx.plugins.report.sections.ruler import score_charts
+from longctx.plugins.report.sections.failures import failure_table
+from longctx.plugins.report.sections.ruler import ruler_series
 from longctx.plugins.thresholds.records import Gate
 from longctx.plugins.verdicts.evaluation import curves
-from tests.helpers.pages import page_of, parse
+from tests.helpers.pages import page_of
 from tests.helpers.queues import evaluator_of, scope_of, thresholds
 from tests.helpers.reports import run_summary
 from tests.unit.verdicts.test_regression import MANY
@@ -36,25 +35,25 @@ def test_text_and_attributes_of_an_element_are_escaped(text: str) -> None:
     }
 
 
-def test_every_kind_of_failure_has_a_bar_and_a_colour() -> None:
-    run = run_summary(samples=60, suite="ruler", lengths=(4096, 131072))
-    written = document(run)
+def test_every_kind_of_failure_is_counted_and_shaded_by_its_share() -> None:
+    written = document(run_summary(samples=60, suite="ruler", lengths=(4096, 131072)))
     kinds = {kind for case in written.cases for kind in case.failures}
-    assert kinds == set(get_args(FailureKind))
-    for row in failure_shares(written):
-        assert sum(row["counts"].values()) == row["total"]
-        assert sum(share.width for share in row["shares"]) == pytest.approx(300, abs=0.1)
-    text = page_of(run)
-    style = next(content for kind, content in parse(text).raw if kind == "style")
-    for kind in kinds:
-        name = f"k-{kind.replace(' ', '-')}"
-        assert f'<rect class="{name}"' in text
-        assert f".{name} {{ fill:" in style
+    table = failure_table(written)
+    assert set(table.columns) == {"right", "all", *kinds} == {"right", "all", *get_args(FailureKind)}
+    for row in table.rows:
+        counts = {
+            name: int(cell.text.replace(",", "") or 0) for name, cell in zip(table.columns, row.cells, strict=True)
+        }
+        total = counts.pop("all")
+        assert sum(counts.values()) == total == 60 * 13
+        styles = {name: cell.style for name, cell in zip(table.columns, row.cells, strict=True) if name in kinds}
+        assert styles == {
+            kind: difference_class(-100 * counts[kind] / total) if counts[kind] else "none" for kind in kinds
+        }
 
 
 def test_charts_side_by_side_have_one_scale() -> None:
-    run = run_summary(samples=20, suite="ruler")
-    charts = score_charts(document(run), details(run).aspects)
+    charts = score_charts(ruler_series(run_summary(samples=20, suite="ruler").evaluation), ["4K", "8K", "16K", "32K"])
     assert len(charts) == 5
     assert len({chart.line.y_ticks for chart in charts}) == 1
     assert (lowest_of([99.0, None, 53.0]), lowest_of([99.0, 51.0]), lowest_of([None])) == (50, 0, 0)
@@ -99,9 +98,9 @@ def test_a_run_of_single_samples_has_a_page() -> None:
 
 @given(st.lists(st.none() | st.floats(0, 100), min_size=1, max_size=30))
 def test_points_lie_within_the_chart_and_higher_scores_above_lower_ones(scores: list[float | None]) -> None:
-    labels = [str(index) for index in range(len(scores))]
-    intervals = [None if score is None else (score, score) for score in scores]
-    chart = score_chart(labels, scores, intervals, threshold=50.0)
+    intervals = tuple(None if score is None else (score, score) for score in scores)
+    series = Series(name="s", values=tuple(scores), intervals=intervals, threshold=50.0)
+    chart = score_line(series, [str(index) for index in range(len(scores))])
     known = [score for score in scores if score is not None]
     assert len(chart.points) == len(known)
     assert all(0 <= point.x <= 360 and 20 <= point.y <= 190 for point in chart.points)
@@ -110,10 +109,11 @@ def test_points_lie_within_the_chart_and_higher_scores_above_lower_ones(scores: 
 
 
 def test_a_line_chart_marks_failing_and_undecided_points_and_draws_every_run_of_intervals() -> None:
-    chart = score_chart(
-        ["4K", "8K", "16K", "32K"], [90.0, 60.0, None, 40.0], [(80, 100), (50, 70), None, (30, 50)],
-        threshold=55.0, verdicts=["pass", "inconclusive", None, "fail"],
+    series = Series(
+        name="s", values=(90.0, 60.0, None, 40.0), intervals=((80, 100), (50, 70), None, (30, 50)),
+        threshold=55.0, verdicts=("pass", "inconclusive", None, "fail"),
     )  # fmt: skip
+    chart = score_line(series, ["4K", "8K", "16K", "32K"])
     drawing = ElementTree.fromstring(line_svg(chart, "a < b"))
     assert drawing.attrib["aria-label"] == "a < b"
     assert [mark.attrib["class"] for mark in drawing.findall("circle")] == ["mark", "mark open"]

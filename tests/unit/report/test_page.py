@@ -17,22 +17,16 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from longctx.fixtures.records import CaseResult, PropertyFinding, VerdictWord
-from longctx.fixtures.records.report import JsonReport
 from longctx.fixtures.shown_text import one_line, visible
 from longctx.plugins.report.document import document
 from longctx.plugins.report.html.page import details, embedded, page
 from longctx.plugins.report.markdown import markdown
-from longctx.plugins.report.sections import gates
-from longctx.plugins.report.summary import RunSummary
+from longctx.plugins.report.sections.gates import headline
+from longctx.plugins.report.terminal import terminal_summary
 from tests.helpers.pages import page_of, parse, rows_of
 from tests.helpers.reports import LENGTHS, NASTY, run_summary
 
 ANY_TEXT = st.text(st.characters(), max_size=60) | st.text("<>&/script!-\u2028\ud800\x00", max_size=20)
-
-
-def headline(run: RunSummary, written: JsonReport | None = None) -> dict[str, Any]:
-    """Return the headline of a run's page, or of another report of this run."""
-    return gates.headline(written or document(run))
 
 
 @pytest.fixture(scope="module")
@@ -111,24 +105,25 @@ def test_ordinary_text_stays_as_it_is(text: str) -> None:
 @pytest.mark.parametrize(("changed", "verdict"), [({}, "fail"), ({"claimed": 4096}, "pass")])
 def test_the_headline_agrees_with_the_exit_code(changed: dict[str, Any], verdict: str) -> None:
     run = run_summary(samples=20, suite="ruler", lengths=(4096,) if changed else LENGTHS)
-    shown = headline(run)
+    shown, text = headline(document(run)), page_of(run)
     title = {"fail": "Failed (exit code 1)", "pass": "Passed (exit code 0)"}[verdict]
-    assert (shown["verdict"], shown["title"]) == (verdict, title)
-    assert f'<p class="verdict {verdict}">' in page_of(run)
+    assert shown.verdict == verdict
+    assert f'<p class="verdict {verdict}"><b>' in text
+    assert f"{title}</b>" in text
 
 
 @pytest.mark.parametrize(
-    ("word", "fails", "interrupted", "title"),
+    ("word", "fails", "interrupted", "title", "exit_code"),
     [
-        ("inconclusive", True, False, "Failed (exit code 1)"),
-        ("inconclusive", False, False, "Undecided (exit code 0)"),
-        ("not measured", False, False, "No verdict (exit code 0)"),
-        ("not measured", False, True, "Interrupted (exit code 2)"),
-        ("fail", True, True, "Failed (exit code 2)"),
+        ("inconclusive", True, False, "Failed", 1),
+        ("inconclusive", False, False, "Undecided", 0),
+        ("not measured", False, False, "No verdict", 0),
+        ("not measured", False, True, "Interrupted", 2),
+        ("fail", True, True, "Failed", 2),
     ],
 )
 def test_the_headline_of_an_open_gate_says_what_the_run_ended_with(
-    word: VerdictWord, fails: bool, interrupted: bool, title: str
+    word: VerdictWord, fails: bool, interrupted: bool, title: str, exit_code: int
 ) -> None:
     run = run_summary(samples=20, suite="ruler", lengths=(4096,))
     written = document(run)
@@ -138,9 +133,10 @@ def test_the_headline_of_an_open_gate_says_what_the_run_ended_with(
         gates=(structs.replace(gate, verdict=word, fails=fails),),
         run=structs.replace(written.run, interrupted=interrupted),
     )
-    shown = headline(run, changed)
+    shown = headline(changed)
     own = "undecided" if word == "inconclusive" else word
-    assert (shown["title"], shown["counts"]) == (title, f"blocking gates: 1 {own}")
+    assert (shown.title, shown.exit_code, shown.counts) == (title, exit_code, f"blocking gates: 1 {own}")
+    assert "".join(line for line, _ in terminal_summary(changed)[-1:]) == f"verdict    {title}: {shown.counts}"
 
 
 @pytest.mark.parametrize(
@@ -160,26 +156,25 @@ def test_a_failed_property_of_the_engine_fails_a_run_whose_gates_pass() -> None:
     )
     batch = PropertyFinding(name="batch", verdict="pass", reason="differs by 0")
     run = replace(run_summary(samples=20, suite="ruler", lengths=(4096,)), invariance=(warm, batch))
-    shown = headline(run)
-    assert (shown["verdict"], shown["reasons"]) == ("fail", [("invariance: warm", "differs")])
-    assert shown["counts"].endswith("; 1 of 2 checked properties of the engine hold")
+    shown = headline(document(run))
+    assert (shown.verdict, shown.reasons) == ("fail", (("invariance: warm", "differs"),))
+    assert shown.counts.endswith("; 1 of 2 checked properties of the engine hold")
     page = page_of(run)
-    assert "both answers are <bdi>a</bdi>" in page
+    assert "differs: both answers are &#39;a&#39;" in page
     assert '<a href="#invariance">' in page
     (_, checked) = document(run).invariance or ()
     only_checked = structs.replace(document(run), cases=(), gates=(), invariance=(checked,))
-    assert headline(run, only_checked)["verdict"] == "pass"
+    assert headline(only_checked).verdict == "pass"
 
 
 def test_the_headline_names_the_gates_that_decided_it() -> None:
     run = run_summary(samples=20, suite="ruler")
-    shown = headline(run)
     (gate,) = [gate for gate in document(run).gates if gate.blocking]
-    assert shown["reasons"] == [("effective length", f"fail: {gate.reason}")]
+    assert headline(document(run)).reasons == (("effective length", f"fail: {gate.reason}"),)
     head = page_of(run).partition("</header>")[0]
     assert html.escape(gate.reason) in head
     passing = run_summary(samples=20, suite="ruler", lengths=(4096,))
-    assert headline(passing)["reasons"] == []
+    assert headline(document(passing)).reasons == ()
 
 
 def test_of_many_deciding_gates_the_headline_names_a_few_and_counts_the_rest() -> None:
@@ -189,9 +184,9 @@ def test_of_many_deciding_gates_the_headline_names_a_few_and_counts_the_rest() -
         written, gates=tuple(structs.replace(gate, fails=gate.blocking) for gate in written.gates)
     )
     count = sum(gate.fails for gate in written.gates)
-    shown = headline(run, written)
-    assert len(shown["reasons"]) + shown["more"] == count > len(shown["reasons"]) == 4
-    assert f"and {shown['more']} more</a>" in page(written, details(run))
+    shown = headline(written)
+    assert len(shown.reasons) + shown.more == count > len(shown.reasons) == 4
+    assert f"and {shown.more} more</a>" in page(written, details(run))
 
 
 def test_a_case_with_few_samples_is_marked_in_the_page_and_in_markdown() -> None:
@@ -199,8 +194,8 @@ def test_a_case_with_few_samples_is_marked_in_the_page_and_in_markdown() -> None
     rough = [case for case in document(run).cases if 0 < case.samples < 10]
     assert rough
     assert page_of(run).count(" rough") == len(rough) == markdown(document(run), holds=True).count("| \\~")
-    assert "~ marks a score from fewer than 10 samples" in page_of(run)
-    assert "~ marks" not in page_of(run_summary(samples=20, suite="ruler", lengths=(4096,)))
+    assert "~ from fewer than 10 samples" in page_of(run)
+    assert "~ from" not in page_of(run_summary(samples=20, suite="ruler", lengths=(4096,)))
 
 
 def test_an_error_of_a_case_is_shown_and_fails_the_run() -> None:
@@ -210,9 +205,9 @@ def test_an_error_of_a_case_is_shown_and_fails_the_run() -> None:
     results[broken] = CaseResult(case=results[broken].case, outcomes=(), seconds=0.0, error="<b>out of memory</b>")
     run = run_summary(samples=4, suite="ruler", lengths=(4096,), results=results)
     assert [case.id for case in document(run).cases if case.fails] == [broken]
-    shown = headline(run)
-    assert shown["verdict"] == "fail"
-    assert "1 case without a score" in shown["counts"]
+    shown = headline(document(run))
+    assert shown.verdict == "fail"
+    assert "1 case without a score" in shown.counts
     assert html.escape("<b>out of memory</b>") in page_of(run)
 
 

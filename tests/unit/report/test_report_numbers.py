@@ -116,12 +116,10 @@ def test_means_and_effective_length_are_the_same_in_all_reports(
     ruler = run.report["ruler"]
     heatmap = {row[0]: row[1:] for row in tables["RULER: score by task and length"][1:]}
     markdown = markdown_rows(markdown_text)
-    terminal = {line.split()[1]: line.split()[2:] for line in run.output.splitlines() if line.startswith("= ")}
-    for name, scores in (*ruler["aspects"].items(), ("mean", ruler["scores"])):
+    terminal = {line[2:22].strip(): line[22:].split() for line in run.output.splitlines() if line.startswith("= ")}
+    for name, scores in (*ruler["aspects"].items(), ("RULER", ruler["scores"])):
         row = [shown(scores[str(length)]) for length in LENGTHS]
-        assert heatmap["RULER mean" if name == "mean" else f"{name} mean"] == row
-        assert markdown["RULER mean" if name == "mean" else name] == row
-        assert terminal[name] == row
+        assert heatmap[f"{name} mean"] == markdown[f"{name} mean"] == terminal[f"{name} mean"] == row
     label = ruler["effective_length_label"]
     assert label is not None
     assert f'id="effective">{label.replace("<", "&lt;")}</p>' in page_text

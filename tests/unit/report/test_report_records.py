@@ -13,8 +13,8 @@ import pytest
 
 from longctx.fixtures.records.report import parse_report, report_data
 from longctx.plugins.report.document import document
-from longctx.plugins.report.schema import SCHEMA_FILE, _schema_text
 from tests.fuzz.mutations import mutate_json
+from tests.golden.report_schema import SCHEMA_FILE, schema_text
 from tests.helpers.paths import REPOSITORY
 from tests.helpers.reports import run_summary
 
@@ -87,7 +87,7 @@ def test_any_mutation_is_a_report_or_a_value_error(report: dict[str, Any]) -> No
 
 
 def test_the_schema_is_generated_from_the_records() -> None:
-    assert SCHEMA_FILE.read_text(encoding="ascii") == _schema_text(), "run `python -m longctx.plugins.report.schema`"
+    assert SCHEMA_FILE.read_text(encoding="ascii") == schema_text(), "run `python -m tests.golden.report_schema`"
 
 
 READER = """

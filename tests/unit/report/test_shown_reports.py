@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from msgspec import structs
 
+from longctx.fixtures.cli import print_line
 from longctx.fixtures.lengths import parse_length
+from longctx.fixtures.records import VerdictWord
 from longctx.plugins.report.document import document, quantization
 from longctx.plugins.report.html.page import details, page
 from longctx.plugins.report.markdown import markdown, markdown_text
@@ -32,17 +34,15 @@ def test_helmet_means_and_differences_are_the_same_in_all_reports() -> None:
     tables = tables_of(page_text)
     assert written.helmet is not None
     assert written.regression is not None
-    assert f"with its {100 * written.helmet.confidence:g} % confidence interval" in page_text
     heatmap = {row[0]: row[1:] for row in tables["HELMET: score by task and length"][1:]}
     rows = markdown_rows(markdown(written, holds=False))
-    terminal = {line.split()[1]: line.split()[2:] for line, _ in terminal_summary(written) if line.startswith("= ")}
+    terminal = {line[2:22].strip(): line[22:].split() for line, _ in terminal_summary(written) if line.startswith("= ")}
     helmet, keys = written.helmet, [str(length) for length in run.run.options.lengths]
     for name, scores in (*helmet.categories.items(), ("HELMET average", helmet.average)):
         row = [shown(scores[key]) for key in keys]
         assert "-" not in row
-        assert heatmap[name if name in heatmap else f"{name} mean"] == row
-        assert rows[name] == row
-        assert terminal[name.split()[0]] == row
+        shown_name = name if "HELMET" in name else f"{name} mean"
+        assert heatmap[shown_name] == rows[shown_name] == terminal[shown_name] == row
     for suite in ("ruler", "helmet"):
         table = tables[f"{suite.upper()}: difference from the baseline by task and length"]
         cells = {row[0]: row[1:] for row in table[1:]}
@@ -52,6 +52,25 @@ def test_helmet_means_and_differences_are_the_same_in_all_reports() -> None:
             assert float(cells[case.task][column].rstrip(" ▼=")) == pytest.approx(difference, abs=0.051)
     worse = sum(pair.worse for pair in written.regression.cases.values())
     assert f"{worse} worse" in markdown(written, holds=False)
+
+
+def test_a_category_of_helmet_shows_its_interval_or_the_data_sets_that_it_lacks() -> None:
+    run = run_summary(samples=4, suite="helmet", lengths=(4096,))
+    written = document(run)
+    assert written.helmet is not None
+    assert not [name for name in tables_of(page_of(run)) if "categories" in name]
+    helmet = structs.replace(
+        written.helmet,
+        categories={**written.helmet.categories, "rag": {"4096": None}},
+        intervals={"cite": {"4096": (40.0, 60.0)}},
+        missing={"rag": {"4096": {"nq": "not <selected>"}}},
+    )
+    text = page(structs.replace(written, helmet=helmet), details(run))
+    rows = {name: cells for name, *cells in tables_of(text)["HELMET's categories at 4K"]}
+    assert rows["category"] == ["score", "interval", "without a score"]
+    assert rows["rag"] == ["-", "", "nq: not <selected>"]
+    assert rows["cite"] == [shown(helmet.categories["cite"]["4096"]), "40.0 to 60.0", ""]
+    assert f"with its {100 * helmet.confidence:g} % confidence interval" in text
 
 
 def test_the_mean_of_a_baseline_stands_below_that_of_the_same_tasks() -> None:
@@ -106,6 +125,31 @@ def test_lines_are_at_most_100_columns_wide_and_every_score_stands_under_its_len
     text = "".join("".join(lines).split())
     for gate in written.gates:
         assert "".join(f"{gate.name}: {gate.reason}".split()) in text
+
+
+# What CI takes as a command wherever a line starts with it or holds it.
+COMMANDS = (
+    "::error::x",
+    " ::add-mask::x",
+    "##[error]x",
+    "##vso[task.complete]x",
+    "##VSO[x]",
+    "a\n::stop-commands::x",
+)
+
+
+@pytest.mark.parametrize("columns", [40, 80, 100])
+def test_no_answer_is_a_command_to_ci(columns: int, capsys: pytest.CaptureFixture[str]) -> None:
+    """Also where a line is broken just before it."""
+    texts = tuple(f"{'word ' * count}{command}" for command in COMMANDS for count in range(4))
+    written = document(run_summary(texts=texts, samples=len(texts), suite="ruler", lengths=(4096, 32768)))
+    gates = tuple(structs.replace(gate, reason=" ".join(texts)) for gate in written.gates)
+    for line, _ in terminal_summary(structs.replace(written, gates=gates), columns):
+        assert len(line) <= columns
+        print_line(line)
+    for line in capsys.readouterr().out.splitlines():
+        assert not line.lstrip().startswith("::")
+        assert not re.search(r"##(vso)?\[", line, re.IGNORECASE)
 
 
 def table_cells(lines: list[str]) -> dict[tuple[str, int], str]:
@@ -174,11 +218,17 @@ def test_no_answer_breaks_a_table(answer: str) -> None:
     assert len(text) < 10_000
 
 
-@pytest.mark.parametrize("holds", [True, False])
-def test_the_first_line_states_the_verdict(holds: bool) -> None:
+@pytest.mark.parametrize(("word", "holds", "interrupted", "sign"), [
+    ("pass", True, False, "✅"), ("pass", False, False, "❌"), ("not measured", True, False, "⏸️"),
+    ("not measured", False, True, "⏸️"),
+])  # fmt: skip
+def test_the_first_line_states_the_verdict(word: VerdictWord, holds: bool, interrupted: bool, sign: str) -> None:
+    """A run that judged nothing has no green sign."""
     written = document(run_summary(samples=4, suite="ruler", lengths=(4096,)))
+    gates = tuple(structs.replace(gate, verdict=word, fails=False) for gate in written.gates)
+    written = structs.replace(written, gates=gates, run=structs.replace(written.run, interrupted=interrupted))
     first = markdown(written, holds=holds).splitlines()[0]
-    assert first == f"### {'✅' if holds else '❌'} Long context: /models/run/step\\_1000, step 1000"
+    assert first == f"### {sign} Long context: /models/run/step\\_1000, step 1000"
 
 
 def test_a_run_of_helmet_alone_shows_its_means_and_no_effective_length() -> None:
@@ -190,7 +240,7 @@ def test_a_run_of_helmet_alone_shows_its_means_and_no_effective_length() -> None
 def test_failing_gates_come_first_and_the_rest_are_counted() -> None:
     written = document(run_summary(samples=20, paired=True))
     text = markdown(written, holds=False)
-    rows = [line for line in text.partition("blocking gate")[2].partition("Against")[0].splitlines()[2:] if line]
+    rows = text.partition("| blocking gate")[2].partition("\n\n")[0].splitlines()[2:]
     blocking = [gate for gate in written.gates if gate.blocking]
     assert len(blocking) > MOST_GATES
     assert "fail" in rows[0]

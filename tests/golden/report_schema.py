@@ -1,4 +1,4 @@
-"""The JSON schema of reports: `python -m longctx.plugins.report.schema` writes schema.json from the records."""
+"""The JSON schema of reports: `python -m tests.golden.report_schema` writes it from the records."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import ast
 import inspect
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, get_args
 
 import msgspec
 
 from longctx.fixtures.records import FailureKind, report, report_parts, results
 from longctx.fixtures.records.report import REPORT_SCHEMA, JsonReport
+from tests.helpers.paths import REPOSITORY
 
-SCHEMA_FILE = Path(__file__).with_name("schema.json")
+SCHEMA_FILE = REPOSITORY / "plugins" / "report" / "schema.json"
 
 
-def _schema_text() -> str:
+def schema_text() -> str:
     """Return the content of schema.json, with one line for every field of a record.
 
     The docstrings below the fields are its descriptions.
@@ -64,4 +64,4 @@ def _field_docs(record: type) -> Iterator[tuple[str, str]]:
 
 
 if __name__ == "__main__":
-    SCHEMA_FILE.write_text(_schema_text(), encoding="ascii")
+    SCHEMA_FILE.write_text(schema_text(), encoding="ascii")
