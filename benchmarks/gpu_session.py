@@ -30,9 +30,9 @@ from transformers.utils import import_utils
 
 from longctx.fixtures.atomic_files import write_file
 from longctx.fixtures.checkpoints.checkpoint import Checkpoint
+from longctx.fixtures.engines.hf.batches import DecodingRows, places_for
 from longctx.fixtures.engines.hf.engine import BATCH_TOKENS
 from longctx.fixtures.engines.hf.prefill import CachedForward, PrefixCache, exact_prefill_mode
-from longctx.fixtures.engines.hf.rows import DecodingRows, places_for
 from longctx.fixtures.memory.estimate import (
     chunk_tokens_for,
     estimate_peak_memory,

@@ -16,7 +16,7 @@ from longctx.fixtures.checkpoints.safetensors import CheckpointError
 from longctx.fixtures.cli import print_line
 from longctx.fixtures.diagnosis.cause import FEWEST_TELLING, find_cause
 from longctx.fixtures.diagnosis.exchange import Exchanger
-from longctx.fixtures.diagnosis.settings import DiagnosisError
+from longctx.fixtures.diagnosis.setting_changes import DiagnosisError
 from longctx.fixtures.diagnosis.static import compare_files
 from longctx.fixtures.lengths import LengthError, parse_length
 from longctx.fixtures.outside_files import expanded, read_outside

@@ -7,6 +7,7 @@ import importlib
 import re
 import subprocess
 import sys
+from collections import Counter
 from functools import cache
 from pathlib import Path
 
@@ -110,6 +111,8 @@ GUESTS: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 WORK = ("fixtures.tasks", "fixtures.corpora", "fixtures.scoring", "fixtures.tokenization", "fixtures.engines",
     "fixtures.http", "plugins.journal", "plugins.runner")  # fmt: skip
+# Names of files that say which part of their folder they are.
+ROLES = ("__init__.py", "__main__.py", "engine.py", "report.py", "suite.py")
 # What no module of a room may load, however many imports lie between.
 LOADS_NOTHING_OF: dict[str, tuple[str, ...]] = {
     "fixtures.records": ("fixtures.checkpoints", *WORK),
@@ -272,6 +275,14 @@ def test_every_file_directly_in_plugins_is_a_pytest_plugin() -> None:
     assert files - {"plugins.rootdir"} == {short(plugin) for plugin in pytest_plugins}
     hooks = {module: FILES[module].read_text(encoding="utf-8") for module in files}
     assert [module for module, text in hooks.items() if "def pytest_" not in text] == []
+
+
+def test_no_two_files_below_one_top_folder_have_one_name() -> None:
+    """Roles are the exception: files that every folder of a kind may have."""
+    files = [path.relative_to(REPOSITORY) for path in FILES.values() if path.name not in ROLES]
+    assert len(files) > 200
+    counts = Counter((path.parts[0], path.name) for path in files)
+    assert [place for place, count in counts.items() if count > 1] == []
 
 
 def test_folders_of_plugins_never_import_pytest() -> None:

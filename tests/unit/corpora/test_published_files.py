@@ -11,7 +11,7 @@ import pytest
 from longctx.fixtures.corpora import Corpora, CorpusError, load_corpora
 from longctx.fixtures.corpora import files as jsonl_index
 from longctx.fixtures.corpora.published.layouts import WHOLE_BYTES, PublishedFiles, fingerprint_files
-from longctx.fixtures.corpora.published.recall import load_prepared
+from longctx.fixtures.corpora.published.recall_sets import load_prepared
 from tests.helpers.published_files import (
     GOLD,
     OTHERS,

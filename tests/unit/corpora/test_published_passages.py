@@ -54,7 +54,7 @@ def test_the_six_lines_of_a_question_are_one_entry_with_its_gold_passage(write: 
 
 @given(places=st.lists(st.integers(0, 9), min_size=2, max_size=6, unique=True), order=st.permutations(range(9)))
 def test_the_gold_passage_is_the_one_that_moves(places: list[int], order: list[int]) -> None:
-    from longctx.fixtures.corpora.published.passages import _moved
+    from longctx.fixtures.corpora.published.passage_sets import _moved
 
     others = [("", f"p{n}") for n in order]
     first, last = ([*others[:at], ("", "gold"), *others[at:]] for at in (places[0], places[-1]))

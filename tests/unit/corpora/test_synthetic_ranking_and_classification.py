@@ -10,8 +10,7 @@ from collections.abc import Sequence
 import pytest
 
 from longctx.fixtures.corpora.schema import LabelledText
-from longctx.fixtures.corpora.synthetic.archive import classification, ranking_questions
-from longctx.fixtures.corpora.synthetic.classification import SHAPES, _class_rule
+from longctx.fixtures.corpora.synthetic.archive import SHAPES, _class_rule, classification, ranking_questions
 from longctx.fixtures.corpora.synthetic.passage_questions import _Bm25Index
 from longctx.fixtures.corpora.synthetic.world import World
 from tests.helpers.solvers import share

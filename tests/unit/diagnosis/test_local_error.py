@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM
 
 from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
 from longctx.fixtures.diagnosis.local_error import CannotStream, LayerError, local_errors
-from longctx.fixtures.diagnosis.weights import StoredWeights
+from longctx.fixtures.diagnosis.weight_changes import StoredWeights
 from tests.helpers.tiny_models import CONFIGS, save_model
 
 IDS = [*range(5, 60), 7, 7]

@@ -10,8 +10,8 @@ import pytest
 import torch
 from transformers import DbrxConfig
 
+from longctx.fixtures.engines.hf.batches import LEAST_PLACES, places_for
 from longctx.fixtures.engines.hf.engine import HfEngine
-from longctx.fixtures.engines.hf.rows import LEAST_PLACES, places_for
 from longctx.fixtures.records import Prompt
 from tests.helpers.tiny_engines import engine_of
 from tests.helpers.tiny_models import CONFIGS, HYBRIDS, prompt, random_prompt, save_model
