@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import html
 import json
 import re
 import unicodedata
@@ -14,6 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from markupsafe import escape
 from msgspec import structs
 
 from longctx.fixtures.records import CaseResult, PropertyFinding, VerdictWord
@@ -172,7 +172,7 @@ def test_the_headline_names_the_gates_that_decided_it() -> None:
     (gate,) = [gate for gate in document(run).gates if gate.blocking]
     assert headline(document(run)).reasons == (("effective length", f"fail: {gate.reason}"),)
     head = page_of(run).partition("</header>")[0]
-    assert html.escape(gate.reason) in head
+    assert escape(gate.reason) in head
     passing = run_summary(samples=20, suite="ruler", lengths=(4096,))
     assert headline(document(passing)).reasons == ()
 
@@ -208,7 +208,7 @@ def test_an_error_of_a_case_is_shown_and_fails_the_run() -> None:
     shown = headline(document(run))
     assert shown.verdict == "fail"
     assert "1 case without a score" in shown.counts
-    assert html.escape("<b>out of memory</b>") in page_of(run)
+    assert escape("<b>out of memory</b>") in page_of(run)
 
 
 def test_a_run_that_ended_early_shows_its_intervals_and_where_it_was_decided() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import json
 import re
 from collections.abc import Iterator
@@ -10,6 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 from jsonschema import Draft202012Validator
+from markupsafe import escape
 
 from longctx.plugins.report.markdown import markdown_text as rendered_markdown_text
 from tests.helpers.pages import rows_of, tables_of
@@ -195,7 +195,7 @@ def test_a_regression_gate_is_the_same_in_all_reports(compared: CompletedRun) ->
     assert gates
     for gate in gates:
         assert f"lost {-gate['measured']:.1f} points " in gate["reason"]
-        assert html.escape(gate["reason"]) in page_text
+        assert escape(gate["reason"]) in page_text
         assert rendered_markdown_text(gate["reason"], 160) in markdown
         assert f"{gate['name']}: {' '.join(gate['reason'].split())}" in terminal
         properties = compared.junit_properties(f"gate[{gate['name']}]")
