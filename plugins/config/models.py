@@ -173,7 +173,14 @@ def load_formatter(
         # A thought comes before the answer, so the prompt cannot already contain the answer's beginning.
         prefix="instruction" if options.thinking_budget else "continued" if endpoint is None else endpoint.prefix,
         keeps_turns=options.api == "chat",
+        # A server that formats the turns itself decides about thoughts.
+        thinks=bool(options.thinking_budget) or options.api == "chat",
     )
+    if formatter.form.open_thought:
+        raise TokenizerError(
+            f"--thinking-budget: the chat template opens a thought ({formatter.form.open_thought}), in which the "
+            "answer would stand; give --thinking-budget 4096, or use --chat off"
+        )
     if options.thinking_budget and not (formatter.chat or options.api == "chat"):
         raise TokenizerError("--thinking-budget: only models with a chat template think; use it with --chat on")
     return formatter

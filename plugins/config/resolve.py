@@ -38,7 +38,9 @@ from longctx.fixtures.tasks import (
 )
 from longctx.fixtures.tasks.prompt_files import PromptsError
 from longctx.fixtures.tasks.task import CannotFit
-from longctx.fixtures.tokenization.load import Tokenizer, TokenizerError, check_special_tokens
+from longctx.fixtures.tokenization.bounded import OutsideCallError
+from longctx.fixtures.tokenization.load import TokenizerError, check_special_tokens
+from longctx.fixtures.tokenization.prompts import PromptFormatter
 from longctx.plugins.config.cases import (
     check_fit,
     check_suite,
@@ -87,7 +89,7 @@ ONLY_TEMPLATE = (
 )
 # The two turns that tell how the template ends a turn of the model.
 _ANSWER = "1234567"
-_CONVERSATION = ({"role": "user", "content": "Count."}, {"role": "assistant", "content": _ANSWER})
+_CONVERSATION = (("user", "Count."), ("assistant", _ANSWER))
 NUMBERS: Mapping[str, type[int] | type[float]] = {"whole number": int, "number": float}
 
 
@@ -237,7 +239,7 @@ def prepare(run: Run, materials: Materials, invocation: Invocation) -> Run:
         endpoint = _connect_server(run, invocation)
     formatter = load_formatter(options, options.model_path, endpoint)
     check_special_tokens(formatter.tokenizer, formatter.leading_ids, Path(run.checkpoint.path), run.checkpoint.config)
-    run = _with_yardstick(run, materials, formatter.tokenizer)
+    run = _with_yardstick(run, materials, formatter)
     baseline = resolve_baseline(invocation, options, materials, formatter, endpoint)
     run = sort_out_misfits(run, materials, formatter)
     run = check_fit(run, baseline, invocation)
@@ -290,13 +292,13 @@ def _check_yardstick(given: str) -> None:
         raise ConfigError(f"--yardstick: {given!r}; give {YARDSTICK_FORMS}")
 
 
-def _with_yardstick(run: Run, materials: Materials, tokenizer: Tokenizer) -> Run:
+def _with_yardstick(run: Run, materials: Materials, formatter: PromptFormatter) -> Run:
     """Return the run with its reference scores; raise ConfigError if --yardstick names others than fit."""
     yardstick, warning = _choose_yardstick(
         run.options.yardstick,
         run.thresholds.references,
         is_chat_api=run.options.api == "chat",
-        tokenizer=tokenizer,
+        formatter=formatter,
         config=run.checkpoint.config,
     )
     _check_texts(yardstick, f"{materials.corpora.fingerprint}.{materials.prompts_fingerprint}")
@@ -308,7 +310,7 @@ def _choose_yardstick(
     references: Mapping[str, Reference],
     *,
     is_chat_api: bool,
-    tokenizer: Tokenizer,
+    formatter: PromptFormatter,
     config: Mapping[str, Any],
 ) -> tuple[Reference, str]:
     """Return the reference scores for a model, and a warning, which may be empty.
@@ -316,12 +318,12 @@ def _choose_yardstick(
     For "auto" a model with a chat template is an aligned one, whatever --chat says, so that a run without the template
     has the same bar. If the config does not end turns as the template does, there is a warning.
     """
-    has_template = bool(getattr(tokenizer, "chat_template", None)) or is_chat_api
+    has_template = bool(getattr(formatter.tokenizer, "chat_template", None)) or is_chat_api
     automatic = references["aligned" if has_template else "base"]
     if given in YARDSTICKS:
         return references[given], ""
     if given == "auto":
-        is_doubtful = has_template and not is_chat_api and not _ends_turns(tokenizer, config)
+        is_doubtful = has_template and not is_chat_api and not _ends_turns(formatter, config)
         return automatic, ONLY_TEMPLATE if is_doubtful else ""
     if given.endswith(".toml"):
         return _read_yardstick(Path(given)), ""
@@ -355,18 +357,14 @@ def _check_texts(reference: Reference, texts: str) -> None:
         )
 
 
-def _ends_turns(tokenizer: Tokenizer, config: Mapping[str, Any]) -> bool:
+def _ends_turns(formatter: PromptFormatter, config: Mapping[str, Any]) -> bool:
     """Return True if one of the config's end tokens ends the model's turn in the chat template."""
     try:
-        text = str(
-            tokenizer.apply_chat_template(
-                list(_CONVERSATION), chat_template=None, tokenize=False, add_generation_prompt=False
-            )
-        )
-    except Exception:  # a template is a program of the checkpoint, and can raise anything
+        text = formatter.rendered(_CONVERSATION, opens=False)
+    except OutsideCallError:
         return False
     end = text.rpartition(_ANSWER)[2]
-    names = {number: name for name, number in tokenizer.get_added_vocab().items()}
+    names = {number: name for name, number in formatter.tokenizer.get_added_vocab().items()}
     value = config.get("eos_token_id")
     tokens = value if isinstance(value, list) else [value] if isinstance(value, int) else []
     return any(names.get(token, "\0") in end for token in tokens)

@@ -17,13 +17,14 @@ from longctx.fixtures.records import Case, Generation, Inspection, Outcome, Prom
 from longctx.fixtures.scoring.failures import UNFINISHED, excerpt_of
 from longctx.fixtures.scoring.judge import JudgeError
 from longctx.fixtures.tasks.task import Assistants, CannotFit, GoldPrompts, Task, gold_prompts
+from longctx.fixtures.tokenization.load import TokenizerError
 from longctx.fixtures.tokenization.prompts import PromptFormatter
 from longctx.plugins.evidence.clusters import SampleRef
 from longctx.plugins.journal import Entry, Journal
 from longctx.plugins.verdicts.panels import Panel
 
 PREFLIGHT_SAMPLES = 2
-CASE_ERRORS = (CannotFit, CorpusError, EngineError, PreflightError)
+CASE_ERRORS = (CannotFit, CorpusError, EngineError, PreflightError, TokenizerError)
 NO_ASSISTANTS = Assistants()
 # Errors of a judge or an entailment model while an answer is scored.
 SCORE_ERRORS = (JudgeError, EngineError)

@@ -48,6 +48,9 @@ class Pieces:
     def get_added_vocab(self) -> Mapping[str, int]:
         return {}
 
+    def decode(self, token_ids: Any, *, skip_special_tokens: bool, clean_up_tokenization_spaces: bool) -> str:
+        return " ".join(map(str, token_ids))
+
     def _ids(self, text: str, special: bool) -> list[int]:
         pieces = re.findall(self.pattern, text, re.DOTALL)
         return [self.bos_token_id] * special + [2 + crc32(piece.encode()) % 60_000 for piece in pieces]

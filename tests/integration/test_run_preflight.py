@@ -9,7 +9,7 @@ from tests.helpers.runs import run_pytest, sparse_weights
 from tests.helpers.tiny_tokenizers import RULER
 from tests.helpers.workers import SAMPLES, EmptyAnswerEngine, chat_checkpoint, measure_case, worker_of
 
-CUTTING_TEMPLATE = "{{ bos_token }}{% for message in messages %}<|user|>{{ message.content[:400] }}<|end|>{% endfor %}"
+CUTTING_TEMPLATE = "{{ bos_token }}{% for message in messages %}<|user|>{{ message.content[:2500] }}<|end|>{% endfor %}"
 LENGTHS = ("--lengths", "1k", "--samples", "3")
 
 

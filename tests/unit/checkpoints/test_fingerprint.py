@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from longctx.fixtures.checkpoints import fingerprint
-from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
+from longctx.fixtures.checkpoints.checkpoint import CheckpointError, read_checkpoint
 from longctx.fixtures.checkpoints.fingerprint import BLOCKS_PER_TENSOR, SAMPLE_BYTES
 from longctx.fixtures.checkpoints.safetensors import Tensor, read_header, sample_blocks
 from tests.helpers.checkpoints import (
@@ -170,7 +170,7 @@ def test_a_large_checkpoint_is_hashed_once_into_a_directory_of_the_user_alone(
     monkeypatch.setattr(fingerprint, "_hash_content", None)
     assert read_checkpoint(str(large)) == first
     cache.chmod(0o777)
-    with pytest.raises(TypeError):
+    with pytest.raises(CheckpointError, match="TypeError"):
         read_checkpoint(str(large))
 
 

@@ -10,6 +10,7 @@ import pytest
 from longctx.ci import propose_thresholds
 from longctx.fixtures.records.report import JsonReport
 from longctx.fixtures.tasks import FAMILIES
+from longctx.fixtures.tokenization.prompts import PromptFormatter
 from longctx.plugins.config.invocation import ConfigError
 from longctx.plugins.config.resolve import (
     ONLY_TEMPLATE,
@@ -37,8 +38,9 @@ def chosen(
 ) -> tuple[float, str]:
     tokenizer = byte_level()
     tokenizer.chat_template = template
+    formatter = PromptFormatter(tokenizer)
     config = {} if eos is None else {"eos_token_id": eos}
-    reference, warning = _choose_yardstick(given, references, is_chat_api=False, tokenizer=tokenizer, config=config)
+    reference, warning = _choose_yardstick(given, references, is_chat_api=False, formatter=formatter, config=config)
     return reference.scores["mean"], warning
 
 
@@ -55,7 +57,8 @@ def test_template_and_config_choose_together(references: dict[str, Reference]) -
 def test_a_template_that_the_config_does_not_confirm_gives_a_warning(references: dict[str, Reference]) -> None:
     assert chosen("auto", references, TEMPLATE) == (85.6, ONLY_TEMPLATE)
     assert chosen("auto", references, OTHER_END, eos=end_token()) == (85.6, ONLY_TEMPLATE)
-    assert chosen("auto", references, "{{ raise_exception('no') }}", eos=end_token()) == (85.6, ONLY_TEMPLATE)
+    fails = f"{{% if messages | length > 1 %}}{{{{ raise_exception('no') }}}}{{% endif %}}{TEMPLATE}"
+    assert chosen("auto", references, fails, eos=end_token()) == (85.6, ONLY_TEMPLATE)
 
 
 def test_a_yardstick_that_is_named_needs_no_guess(references: dict[str, Reference]) -> None:

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from longctx.fixtures.engines.hf.decode import StopTracker
 from longctx.fixtures.engines.openai.endpoint import Endpoint, ServerSettings, TokenCounting
 from longctx.fixtures.engines.openai.engine import OpenAIEngine
-from longctx.fixtures.engines.thinking import THINK, strip_opening
 from longctx.fixtures.records import Generation, Prompt
+from longctx.fixtures.thinking import THINK, strip_opening
 from tests.helpers.servers import ChatServer, Response, chat_completion, in_json, text_completion
 from tests.unit.engines.test_openai_probe import Letters
 
