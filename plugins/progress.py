@@ -28,7 +28,6 @@ from longctx.plugins.verdicts.panels import Panel, PanelStatus
 TERMINAL_SECONDS = 1.0
 # A log keeps every line, so it gets fewer.
 LOG_SECONDS = 60.0
-PREFLIGHT_LOG_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,41 +242,11 @@ class _Progress:
             self.reporter.rewrite("", erase=True)
 
 
-class _PreflightProgress:
-    """Write after each case how many are checked, and how long the others take at most."""
-
-    def __init__(self, config: pytest.Config, reporter: pytest.TerminalReporter) -> None:
-        self.config = config
-        self.reporter = reporter
-        self._began = self._written = time.monotonic()
-        self._checked = 0
-        self._tokens = 0
-
-    @pytest.hookimpl(trylast=True)
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        controller = self.config.stash[CONTROLLER]
-        cases = {case.id: case for case in controller.selected}
-        case = cases.get(report.nodeid.rpartition("::")[2])
-        if report.when != "call" or case is None:
-            return
-        self._checked += 1
-        # Longer cases take longer: the time follows the tokens.
-        self._tokens += len(case.planned) * case.length
-        now = time.monotonic()
-        if self._checked < len(cases) and (self.reporter.isatty or now - self._written >= PREFLIGHT_LOG_SECONDS):
-            self._written = now
-            total = sum(len(other.planned) * other.length for other in cases.values())
-            left = duration((now - self._began) * (total / self._tokens - 1))
-            self.reporter.write_line(f"  {self._checked} of {len(cases)} cases checked, about {left} left")
-
-
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
     """Register the progress plugin last, when the terminal reporter is there."""
     reporter = config.pluginmanager.get_plugin("terminalreporter")
     if RUN not in config.stash or reporter is None or hasattr(config, "workerinput") or config.get_verbosity() < 0:
         return
-    if not (config.option.plan or config.option.collectonly):
-        is_preflight = config.stash[RUN].options.preflight
-        progress = _PreflightProgress(config, reporter) if is_preflight else _Progress(config, reporter)
-        config.pluginmanager.register(progress, "longctx-progress")
+    if not (config.option.plan or config.option.collectonly or config.stash[RUN].options.preflight):
+        config.pluginmanager.register(_Progress(config, reporter), "longctx-progress")
