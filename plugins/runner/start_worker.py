@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -16,9 +15,7 @@ from longctx.fixtures.engines.hf.settings import HfSettings
 from longctx.fixtures.engines.openai.endpoint import ServerSettings
 from longctx.fixtures.engines.verified import load_verified, replaced
 from longctx.fixtures.records import Case
-from longctx.fixtures.scoring.judge import (
-    JudgeError,
-)
+from longctx.fixtures.scoring.judge import JudgeError
 from longctx.fixtures.tasks import load_tasks
 from longctx.fixtures.tasks.task import Assistants
 from longctx.fixtures.tokenization.load import TokenizerError, load_tokenizer
@@ -69,12 +66,7 @@ def start_worker(run: Run, selected: Sequence[Case], engines: Engines, *, parent
     """
     options = run.options
     try:
-        tasks = load_tasks(
-            options.prompts,
-            options.scoring,
-            files=options.tasks,
-            data_dir=options.data_dir,
-        )
+        tasks = load_tasks(options.prompts, options.scoring, files=options.tasks, data_dir=options.data_dir)
         changed = [
             case.task
             for case in run.measurable
@@ -219,30 +211,10 @@ def _cpu_threads(is_small: bool, workers: int) -> int:
     if is_small:
         return 1
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    cores = min(cores, max(1, int(_cpu_quota() or cores)))
     # The variable may list a number for every level of nested parallelism.
     limit = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
     share = max(1, cores // workers)
     return min(share, int(limit)) if limit.isdecimal() and int(limit) else share
-
-
-def _cpu_quota(root: Path = Path("/sys/fs/cgroup"), membership: Path = Path("/proc/self/cgroup")) -> float | None:
-    """Return the cores whose time a container's limit gives this process; None without a limit.
-
-    More threads than these would use up the quota early in each period, and then all stand still.
-    """
-    quotas = []
-    with suppress(OSError, ValueError):
-        # Version 2 of control groups: a limit holds for all groups below it.
-        group = next((line[3:] for line in membership.read_text().splitlines() if line.startswith("0::")), "/")
-        for part in (Path(group), *Path(group).parents):
-            with suppress(OSError):
-                quota, period = (root / str(part).lstrip("/") / "cpu.max").read_text().split()
-                quotas += [int(quota) / int(period)] if quota != "max" else []
-    with suppress(OSError, ValueError):
-        quota, period = ((root / "cpu" / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period"))
-        quotas += [int(quota) / int(period)] if int(quota) > 0 else []
-    return min(quotas, default=None)
 
 
 def _worker_count() -> int:
