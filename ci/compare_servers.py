@@ -20,8 +20,6 @@ import shlex
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +30,6 @@ from longctx.fixtures.cli import CommandParser, print_line, report_wrong_use
 from longctx.fixtures.outside_files import absolute
 from longctx.fixtures.records.report import JsonReport
 from longctx.fixtures.shown_text import one_line
-from longctx.fixtures.tokenization.load import TokenizerError, load_tokenizer
 from longctx.plugins.config.options import SUITE_OPTIONS
 from longctx.plugins.report.sections.engine import notes_of
 
@@ -49,15 +46,8 @@ NO_LIKELIHOODS = "--signal:"
 Samples = Mapping[tuple[str, int], Mapping[str, Any]]
 """The samples of one side by case and index."""
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Side:
-    """One of the two runs."""
-
-    name: str
-    """`model` or `against`."""
-    options: tuple[str, ...]
-    """Options of this run alone."""
+Sides = Mapping[str, Sequence[str]]
+"""The options of each run alone, by `against` and `model`."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -85,16 +75,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     url = given.against_url or (given.base_url if against and "--engine" not in against else None)
     # If only one side has a server, the options of one engine are for the side that has it.
     differ = bool(url) != bool(given.base_url)
-    sides = []
+    sides = {}
     for name, address, alone in (("against", url, against), ("model", given.base_url, [])):
         where = ["--base-url", address] if address else ["--engine", "hf", *_own_template(options)]
         own = _options_of(options, "openai" if address else "hf") if differ else []
-        sides.append(_Side(name=name, options=(*where, *own, *alone)))
+        sides[name] = [*where, *own, *alone]
     common = _options_of(options, None) if differ else options
     try:
-        return _compare(
-            absolute(given.out), [*common, "--model", given.model, "--samples", given.samples], sides, given.model
-        )
+        return _compare(absolute(given.out), [*common, "--model", given.model, "--samples", given.samples], sides)
     except OSError as error:
         return report_wrong_use(f"--out: cannot use {error.filename} ({error.strerror}); name a folder to write to")
     except KeyboardInterrupt:
@@ -124,7 +112,7 @@ def _options_of(options: Sequence[str], engine: str | None) -> list[str]:
     return kept
 
 
-def _compare(folder: Path, options: Sequence[str], sides: Sequence[_Side], model: str) -> int:
+def _compare(folder: Path, options: Sequence[str], sides: Sides) -> int:
     """Measure both sides, print how they differ, and return the exit code."""
     folder.mkdir(parents=True, exist_ok=True)
     thresholds = folder / "thresholds.toml"
@@ -141,13 +129,8 @@ def _compare(folder: Path, options: Sequence[str], sides: Sequence[_Side], model
     if run.report is None or error is not None:
         print_line(f"{name}: {error}", sys.stderr)
         return NOT_COMPARABLE if run.report is None else 1
-    against, answers = (_read_samples(folder / f"{side.name}.jsonl") for side in sides)
-    try:
-        tokenizer: Any = load_tokenizer(model)
-    except TokenizerError:
-        # Of a model that only the servers know.
-        tokenizer = None
-    differences = list(_differences(against, answers, tokenizer))
+    against, answers = (_read_samples(folder / f"{name}.jsonl") for name in sides)
+    differences = list(_differences(against, answers))
     is_worse = _is_worse(run.report)
     word = "worse than the other side" if is_worse else "different, within noise"
     if not is_worse and not differences and all(abs(mean) <= LEAST_RISE_NATS for _, mean, _, _ in _rises(run.report)):
@@ -163,25 +146,25 @@ def _compare(folder: Path, options: Sequence[str], sides: Sequence[_Side], model
     return int(is_worse)
 
 
-def _measure(folder: Path, options: Sequence[str], sides: Sequence[_Side]) -> tuple[str, SuiteRun]:
+def _measure(folder: Path, options: Sequence[str], sides: Sides) -> tuple[str, SuiteRun]:
     """Run the sides one after the other, up to one with an error; return the name and the run of the last one.
 
     Each has a journal of its own, because two servers of one checkpoint have the same execution.
     """
     baseline: list[str] = []
-    for side in sides:
-        name = folder / side.name
-        print_line(f"measuring  {side.name}: {shlex.join(side.options)}")
-        files = ["--journal", f"{name}-journal", "--samples-jsonl", f"{name}.jsonl"]
+    for name, own in sides.items():
+        print_line(f"measuring  {name}: {shlex.join(own)}")
+        file = folder / name
+        files = ["--journal", f"{file}-journal", "--samples-jsonl", f"{file}.jsonl"]
         run = run_suite(
-            [*options, *baseline, *side.options, *files], report=name.with_suffix(".json"),
-            log=name.with_suffix(".log"), fingerprints=(), executor=LocalProcesses(cancelled=threading.Event()),
+            [*options, *baseline, *own, *files], report=file.with_suffix(".json"),
+            log=file.with_suffix(".log"), fingerprints=(), executor=LocalProcesses(cancelled=threading.Event()),
             again=True,
         )  # fmt: skip
         if _error(run) is not None:
             break
-        baseline = ["--baseline", f"{name}.json"]
-    return side.name, run
+        baseline = ["--baseline", f"{file}.json"]
+    return name, run
 
 
 def _error(run: SuiteRun) -> str | None:
@@ -196,38 +179,28 @@ def _read_samples(path: Path) -> Samples:
     return {(line["case"], line["index"]): line for line in lines}
 
 
-def _differences(against: Samples, answers: Samples, tokenizer: Any) -> Iterator[str]:
-    """Yield a line for every sample with different texts, from the first token on that differs.
+def _differences(against: Samples, answers: Samples) -> Iterator[str]:
+    """Yield a line for every sample with different texts, from the first character on that differs.
 
     The hf engine ends an answer once nothing can change its score.
     """
     for case, index in sorted(answers.keys() & against.keys()):
         sample, other_sample = answers[case, index], against[case, index]
         text, other = sample["answer"], other_sample["answer"]
-        is_part = text.startswith(other) or other.startswith(text)
+        at = _equal_characters(text, other)
+        is_part = at in (len(text), len(other))
         if text == other or (is_part and "decided" in (sample["finish"], other_sample["finish"])):
             continue
-        tokens, others = _tokens(tokenizer, text), _tokens(tokenizer, other)
-        at = _first_difference(tokens, others)
-        shown, other_shown = _text(tokenizer, tokens[at:]), _text(tokenizer, others[at:])
-        yield f"differs    {case} {index}, token {at + 1}: {shown!r}, and on the other side {other_shown!r}"
+        shown, other_shown = (one_line(answer[at:], SHOWN_CHARACTERS) for answer in (text, other))
+        yield f"differs    {case} {index}, character {at + 1}: {shown!r}, and on the other side {other_shown!r}"
 
 
-def _first_difference(tokens: Sequence[Any], others: Sequence[Any]) -> int:
-    """Return the place of the first token that differs; 0 for texts that no token tells apart."""
-    for at, (token, other) in enumerate(zip_longest(tokens, others)):
-        if token != other:
+def _equal_characters(text: str, other: str) -> int:
+    """Return how many characters two texts have in common at their beginning."""
+    for at, (one, two) in enumerate(zip(text, other, strict=False)):
+        if one != two:
             return at
-    return 0
-
-
-def _tokens(tokenizer: Any, text: str) -> list[Any]:
-    return text.split() if tokenizer is None else list(tokenizer(text, add_special_tokens=False)["input_ids"])
-
-
-def _text(tokenizer: Any, tokens: Sequence[Any]) -> str:
-    text = " ".join(tokens) if tokenizer is None else str(tokenizer.decode(list(tokens)))
-    return one_line(text, SHOWN_CHARACTERS)
+    return min(len(text), len(other))
 
 
 def _is_worse(report: JsonReport) -> bool:
