@@ -9,12 +9,12 @@ import hashlib
 import json
 import time
 from argparse import Namespace
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import TracebackType
 from typing import Any
 
 from longctx.ci.run_file import RunFile, RunFileError, run_options
@@ -28,143 +28,112 @@ from longctx.plugins.config.invocation import Invocation
 from longctx.plugins.config.materials import Materials
 from longctx.plugins.config.models import load_formatter
 from longctx.plugins.config.options import RUN_OPTIONS, run_parser
-from longctx.plugins.config.resolve import (
-    check_values,
-    describe_run,
-    prepare,
-)
+from longctx.plugins.config.resolve import check_values, describe_run, prepare
 from longctx.plugins.config.run import Run
 from longctx.plugins.journal import Heartbeat, Journal, JournalError
 from longctx.plugins.report.document import document
 from longctx.plugins.report.sample_files import sample_lines
 from longctx.plugins.report.summary import RunSummary
 from longctx.plugins.runner.batches import ModelUnderTest
-from longctx.plugins.runner.results import CaseReport, journal_subject, read_measured
+from longctx.plugins.runner.results import CaseReport, Controller, fails, journal_subject
 from longctx.plugins.runner.samples import SampleBuilder
+from longctx.plugins.runner.start_worker import open_engine
 from longctx.plugins.runner.worker import Worker
-from longctx.plugins.verdicts.diagnoses import case_blocks
-from longctx.plugins.verdicts.evaluate import blocks
-from longctx.plugins.verdicts.evaluation import evaluate
 
 # Of every weight, evenly spaced; training changes all of them.
 SAMPLED_ELEMENTS = 4096
 
 
-class ModelMeasurement:
-    """A model with the options of its run, and the directories that last as long as this object."""
-
-    def __init__(
-        self, model: Any, tokenizer: Any, *, name: str, tasks: Collection[str] | None, options: Mapping[str, Any]
-    ):
-        self._stack = ExitStack()
-        self._tasks = tasks
-        self._model, self._tokenizer = model, tokenizer
-        self._in_memory = not isinstance(model, str | Path)
-        self._scratch = Path(self._stack.enter_context(TemporaryDirectory(prefix="longctx-")))
-        self._started = datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic()
-        self.arguments = _arguments(name if self._in_memory else str(model), options, in_memory=self._in_memory)
-        self.invocation = Invocation(
-            arguments=self.arguments,
+def measure_model(
+    model: Any, tokenizer: Any, *, name: str, tasks: Collection[str] | None, options: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Measure the cases of the tasks, or all that the options select, and return the fields of `longctx.Report`."""
+    started, clock = datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic()
+    in_memory = not isinstance(model, str | Path)
+    arguments = _arguments(name if in_memory else str(model), options, in_memory=in_memory)
+    if not in_memory and tokenizer is not None:
+        raise TypeError("tokenizer: the checkpoint has its own; leave it out, or give a model in memory")
+    with ExitStack() as stack:
+        scratch = Path(stack.enter_context(TemporaryDirectory(prefix="longctx-")))
+        invocation = Invocation(
+            arguments=arguments,
             root=SUITE,
             directory=Path.cwd(),
             local_workers=None,
             is_narrowed=tasks is not None,
-            add_cleanup=self._stack.callback,
+            add_cleanup=stack.callback,
         )
-        self._checkpoint: Checkpoint | None = None
-        if self._in_memory:
-            self._checkpoint = _save_description(model, tokenizer, self._scratch / "model", name=name)
-            self.arguments.journal = self.arguments.journal or str(self._scratch / "journal")
-        elif tokenizer is not None:
-            raise TypeError("tokenizer: the checkpoint has its own; leave it out, or give a model in memory")
-
-    def __enter__(self) -> ModelMeasurement:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._stack.close()
-
-    def run(self) -> dict[str, Any]:
-        """Measure the cases of the tasks, or all that the options select, and return the fields of the report."""
-        tasks = self._tasks
-        check_values(self.arguments)
-        loaded = _as_loaded(self._model) if self._checkpoint else None
-        run, materials = describe_run(self.invocation, self._checkpoint, loaded)
+        checkpoint, loaded = None, None
+        if in_memory:
+            checkpoint, loaded = _save_description(model, tokenizer, scratch / "model", name=name), _as_loaded(model)
+            arguments.journal = arguments.journal or str(scratch / "journal")
+            stack.callback(model.train, model.training)
+            model.eval()
+        check_values(arguments)
+        run, materials = describe_run(invocation, checkpoint, loaded)
         missing = sorted(set(tasks or ()) - {case.task for case in run.available})
         if missing:
             raise ValueError(f"task_names: no case of {missing[0]!r} in this run; longctx tasks lists all")
-        run = prepare(run, materials, self.invocation)
-        selected = tuple(case for case in run.available if tasks is None or case.task in tasks)
-        reports = self._measure(run, materials, selected)
-        evaluation = evaluate(run.thresholds, read_measured(run, selected, reports))
-        started, clock = self._started
-        executions = next((report.executions for report in reports.values() if report.executions), {})
+        run = prepare(run, materials, invocation)
+        controller = Controller(run)
+        controller.selected = tuple(case for case in run.available if tasks is None or case.task in tasks)
+        settings = run.engine_settings("model")
+        engine = partial(open_engine, run, run.checkpoint, settings)
+        if in_memory:
+            engine = partial(_engine_in_memory, run, model, tokenizer)
+        controller.reports = _measure(run, materials, controller.selected, engine)
+        evaluation = controller.evaluate()
         summary = RunSummary(
             run=run,
             evaluation=evaluation,
-            facts=next((report.facts for report in reports.values() if report.facts), None),
-            execution=execution_settings(run.checkpoint, run.engine_settings("model")),
-            baseline_execution=executions.get("baseline"),
-            computed_samples=sum(report.computed_samples for report in reports.values()),
+            facts=controller.facts,
+            execution=execution_settings(run.checkpoint, settings),
+            baseline_execution=controller.executions.get("baseline"),
+            computed_samples=controller.computed_samples,
             started=started,
             seconds=time.monotonic() - clock,
         )
-        narrowed = len(evaluation.measured.scope.cases) < len(run.available)
-        failed = any(blocks(verdict, run.thresholds, narrowed=narrowed) for verdict in evaluation.verdicts)
-        failed |= any(d.bad and case_blocks(d, run.thresholds) for d in evaluation.diagnoses.values())
-        failed |= any(result.error is not None for result in evaluation.measured.results.values())
         samples = tuple(json.loads(line) for line in sample_lines(summary))
-        return {"document": report_data(document(summary)), "samples": samples, "passed": not failed}
+        return {"document": report_data(document(summary)), "samples": samples, "passed": not fails(run, evaluation)}
 
-    def _measure(self, run: Run, materials: Materials, selected: tuple[Case, ...]) -> dict[str, CaseReport]:
-        directory = Path(run.options.journal)
-        journal = Journal(directory, journal_subject(run), Heartbeat(directory, run.id), run=run.id)
-        worker = Worker(
-            run,
-            selected,
-            builder=SampleBuilder(
-                tasks=materials.tasks,
-                formatters=lambda: (load_formatter(run.options, run.options.model_path), None),
-                corpora=materials.corpora,
-                seed=run.options.seed,
-            ),
-            models={"model": ModelUnderTest(journal=journal, engine=lambda: self._engine(run))},
-        )
-        try:
-            reports = {}
-            for case in sorted(selected, key=lambda case: case.length):
-                try:
-                    misfit = run.misfits.get(case.id)
-                    reports[case.id] = worker.measure(case) if misfit is None else CaseReport(error=misfit)
-                except (EngineError, JournalError) as error:
-                    reports[case.id] = CaseReport(error=str(error))
-            return reports
-        finally:
-            worker.close()
 
-    def _engine(self, run: Run) -> Engine:
-        settings = run.engine_settings("model")
-        if not self._in_memory:
-            from longctx.plugins.runner.start_worker import open_engine
+def _measure(
+    run: Run, materials: Materials, selected: Sequence[Case], engine: Callable[[], Engine]
+) -> dict[str, CaseReport]:
+    directory = Path(run.options.journal)
+    journal = Journal(directory, journal_subject(run), Heartbeat(directory, run.id), run=run.id)
+    worker = Worker(
+        run,
+        selected,
+        builder=SampleBuilder(
+            tasks=materials.tasks,
+            formatters=lambda: (load_formatter(run.options, run.options.model_path), None),
+            corpora=materials.corpora,
+            seed=run.options.seed,
+        ),
+        models={"model": ModelUnderTest(journal=journal, engine=engine)},
+    )
+    reports = {}
+    try:
+        for case in sorted(selected, key=lambda case: case.length):
+            try:
+                misfit = run.misfits.get(case.id)
+                reports[case.id] = worker.measure(case) if misfit is None else CaseReport(error=misfit)
+            except (EngineError, JournalError) as error:
+                reports[case.id] = CaseReport(error=str(error))
+    finally:
+        worker.close()
+    return reports
 
-            return open_engine(run, run.checkpoint, settings)
-        from longctx.fixtures.engines.hf.engine import HfEngine
-        from longctx.fixtures.engines.hf.loading import Loaded
 
-        assert isinstance(settings, HfSettings)
-        # In evaluation mode until the stack ends.
-        self._stack.callback(self._model.train, self._model.training)
-        self._model.eval()
-        described = _as_loaded(self._model)
-        dtype, attention = described["dtype"], described["attention"]
-        return HfEngine(
-            Loaded(model=self._model, device=self._model.device, dtype=dtype, attention=attention),
-            run.checkpoint,
-            tokenizer=self._tokenizer,
-            settings=settings,
-        )
+def _engine_in_memory(run: Run, model: Any, tokenizer: Any) -> Engine:
+    from longctx.fixtures.engines.hf.engine import HfEngine
+    from longctx.fixtures.engines.hf.loading import Loaded
+
+    settings, described = run.engine_settings("model"), _as_loaded(model)
+    assert isinstance(settings, HfSettings)
+    loaded = Loaded(model=model, device=model.device, dtype=described["dtype"], attention=described["attention"])
+    return HfEngine(loaded, run.checkpoint, tokenizer=tokenizer, settings=settings)
 
 
 def _arguments(model: str, options: Mapping[str, Any], *, in_memory: bool) -> Namespace:

@@ -65,7 +65,6 @@ def measure(
     process. Raises ValueError or RuntimeError with one line, as the command line prints it, for a model or an option
     that cannot be used, and TypeError for an option that is unknown or has no meaning here.
     """
-    from longctx.measurement import ModelMeasurement
+    from longctx.measurement import measure_model
 
-    with ModelMeasurement(model, tokenizer, name=name, tasks=task_names, options=options) as measurement:
-        return Report(**measurement.run())
+    return Report(**measure_model(model, tokenizer, name=name, tasks=task_names, options=options))

@@ -18,6 +18,7 @@ from longctx.fixtures.records import Verdict
 from longctx.fixtures.shown_text import visible_line
 from longctx.plugins.collection import cases_of, is_thresholds_file, parameter_id, usage_error
 from longctx.plugins.config.invocation import CONFTEST
+from longctx.plugins.runner.results import fails
 from longctx.plugins.stash import (
     COLLECTED_TESTS,
     CONTROLLER,
@@ -249,12 +250,7 @@ def _log_gates(session: pytest.Session, evaluation: Evaluation) -> None:
         session.testscollected += 1
         for report in reports:
             session.config.hook.pytest_runtest_logreport(report=report)
-    failed = any(report.failed for reports in tests for report in reports)
-    # A case that was to be retried and never was, or whose results cannot be read, has no failed test.
-    results = evaluation.measured.results
-    cases = evaluation.measured.scope.cases
-    failed |= any(case.id not in results or results[case.id].error is not None for case in cases)
-    if session.exitstatus == pytest.ExitCode.OK and failed:
+    if session.exitstatus == pytest.ExitCode.OK and fails(run, evaluation):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 

@@ -16,7 +16,8 @@ from longctx.plugins.config.run import Run, finished_journal
 from longctx.plugins.evidence.clusters import SampleRef
 from longctx.plugins.journal import POLL_SECONDS, VISIBLE_SECONDS, Journal, JournalError, Subject
 from longctx.plugins.runner.panel_state import PanelState
-from longctx.plugins.verdicts.evaluate import Measured
+from longctx.plugins.verdicts.diagnoses import case_blocks
+from longctx.plugins.verdicts.evaluate import Measured, blocks
 from longctx.plugins.verdicts.evaluation import Evaluation, evaluate
 from longctx.plugins.verdicts.panels import ModelRole, Panel
 
@@ -131,6 +132,18 @@ class Controller:
         if self.gates is None:
             return evaluation
         return replace(evaluation, verdicts=tuple(v for v in evaluation.verdicts if v.name in self.gates))
+
+
+def fails(run: Run, evaluation: Evaluation) -> bool:
+    """Return True if a gate, a floor, a loss against the baseline or a case without a result fails the run."""
+    narrowed = evaluation.is_narrowed(run.available)
+    if any(blocks(verdict, run.thresholds, narrowed=narrowed) for verdict in evaluation.verdicts):
+        return True
+    if any(one.bad and case_blocks(one, run.thresholds) for one in evaluation.diagnoses.values()):
+        return True
+    # A case that was to be retried and never was, or whose results cannot be read, has no failed test.
+    results = evaluation.measured.results
+    return any(case.id not in results or results[case.id].error for case in evaluation.measured.scope.cases)
 
 
 def journal_subject(run: Run, role: ModelRole = "model", execution: Mapping[str, str] | None = None) -> Subject:
