@@ -28,6 +28,7 @@ from longctx.plugins.report.document import document
 from longctx.plugins.report.markdown import markdown
 from longctx.plugins.report.sample_files import inspect_logs, sample_lines
 from longctx.plugins.report.scalars import ScalarsError, check_extra, write_tensorboard, write_wandb
+from longctx.plugins.report.sections.suites import means
 from longctx.plugins.report.summary import RunSummary
 from longctx.plugins.report.terminal import COLUMNS, inspection_lines, invariance_lines, terminal_summary
 from longctx.plugins.stash import CONTROLLER, EVALUATION, INVARIANCE, RUN
@@ -267,8 +268,14 @@ def _describe_in_junit(config: pytest.Config, document: JsonReport) -> None:
     for name in JUNIT_MODEL_FACTS:
         if (fact := getattr(model, name)) is not None:
             xml.add_global_property(f"model.{name}", str(fact))
-    if ruler.effective_length_label is not None:
-        xml.add_global_property("ruler.effective_length", ruler.effective_length_label)
+    for name in ("effective_length_label", "wavg_inc", "wavg_dec"):
+        if (fact := getattr(ruler, name)) is not None:
+            xml.add_global_property(f"ruler.{name.removesuffix('_label')}", str(fact))
+    for mean in means(document):
+        for length, score in mean.scores.items():
+            if score is not None:
+                # For example helmet.recall.131072, helmet.average.131072 and ruler.retrieval.131072.
+                xml.add_global_property(f"{mean.suite}.{mean.name}.{length}".replace(" ", "_"), str(score))
     xml.add_global_property("run.partial", str(document.run.partial).lower())
     # A test that its worker died over has no name; the worker that finished the case reports it under its name.
     xml.node_reporters_ordered = [node for node in xml.node_reporters_ordered if node.to_xml().get("name")]

@@ -117,6 +117,12 @@ class CompletedRun:
         return {child.attrib["name"]: child.attrib["value"] for child in self.junit[name].iter("property")}
 
     @property
+    def junit_facts(self) -> dict[str, str]:
+        """The properties of the whole run in its JUnit file."""
+        found = ElementTree.parse(self.folder / "junit.xml").findall("./testsuite/properties/property")
+        return {one.attrib["name"]: one.attrib["value"] for one in found}
+
+    @property
     def results(self) -> dict[str, CaseResult]:
         """The evaluated results by case id, with all their samples."""
         lines = (self.folder / "results.jsonl").read_text().splitlines()

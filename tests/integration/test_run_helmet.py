@@ -109,6 +109,16 @@ def test_a_case_without_its_judge_is_skipped_and_its_means_are_not_measured(data
     Draft202012Validator(SCHEMA).validate(completed.report)
 
 
+def test_the_scores_of_categories_are_properties_of_the_junit_file(data: Path, tmp_path: Path) -> None:
+    """A category that lacks one of its data sets has no score, and so has the average of all."""
+    completed = run(tmp_path / "run", data, "-k", "test_rerank or test_icl or infbench_mc")
+    categories = completed.report["helmet"]["categories"]
+    facts = completed.junit_facts
+    for name in ("rerank", "icl"):
+        assert float(facts[f"helmet.{name}.1024"]) == categories[name]["1024"]
+    assert not {"helmet.longqa.1024", "helmet.average.1024"} & facts.keys()
+
+
 def test_a_judge_scores_published_text_and_receives_every_request_once(
     data: Path, server: ChatServer, base_url: str, tmp_path: Path
 ) -> None:
