@@ -47,8 +47,9 @@ class Mirror:
             }
             for path, content in files.items()
         ]
-        for revision in ("main", "refs/convert/parquet"):
-            about = {"id": name, "sha": COMMIT, "tags": [], "private": False, "siblings": []}
+        siblings = [{"rfilename": path} for path in files]
+        for revision in ("main", "refs/convert/parquet", COMMIT):
+            about = {"id": name, "sha": COMMIT, "tags": [], "private": False, "siblings": siblings}
             self.files[f"/api/datasets/{name}/revision/{revision}"] = json.dumps(about).encode()
         self.files[f"/api/datasets/{name}/tree/{COMMIT}"] = json.dumps(tree).encode()
         for path, content in files.items():
