@@ -137,19 +137,29 @@ def _read_or_make(invocation: Invocation, path: str, *, option: str) -> Checkpoi
     """
     trusts = invocation.arguments.trust_remote_code
     try:
-        source = read_source(path, converts=invocation.arguments.convert is not None)
+        source = read_source(
+            path,
+            converts=invocation.arguments.convert is not None,
+            tokenizer=converter(invocation).tokenizer,
+            trust_remote_code=trusts,
+        )
         if source is None:
             # The fingerprint reads these files.
             if (size := sum(file.stat().st_size for file in Path(path).glob("*.safetensors"))) >= ANNOUNCED_BYTES:
                 invocation.announce(f"reading {path}, {size / 1e9:,.1f} GB")
             return read_checkpoint(path, option=option, trust_remote_code=trusts)
-        verb = "merging" if source.kind == "adapter" else "converting"
-        invocation.announce(f"{verb} {source.path} ...")
+        if source.kind != "weights":
+            invocation.announce(f"{'merging' if source.kind == 'adapter' else 'converting'} {source.path} ...")
         folder = make_checkpoint(source, converter(invocation))
     except OSError as error:
         raise CheckpointError(f"{option}: {error.filename or path}: {error.strerror or error}") from error
     invocation.add_cleanup(lambda: shutil.rmtree(folder.parent, ignore_errors=True))
-    return replace(read_checkpoint(str(folder), option=option, trust_remote_code=trusts), source=source)
+    try:
+        made = read_checkpoint(str(folder), option=option, trust_remote_code=trusts)
+    except CheckpointError as error:
+        # What was made is gone when the line is read.
+        raise CheckpointError(f"{source.path}, as made by this run: {error}".replace(f"{folder}/", "")) from error
+    return replace(made, source=source)
 
 
 def converter(invocation: Invocation) -> Converter:
@@ -157,7 +167,14 @@ def converter(invocation: Invocation) -> Converter:
     base = invocation.arguments.base_model
     if base is not None and os.path.exists(str(invocation.path(base))):
         base = invocation.path(base)
-    return Converter(command=invocation.arguments.convert, base_model=base, scratch=invocation.scratch / "converted")
+    tokenizer = invocation.arguments.tokenizer
+    return Converter(
+        command=invocation.arguments.convert,
+        base_model=base,
+        scratch=invocation.scratch / "converted",
+        tokenizer=None if tokenizer is None else str(invocation.path(tokenizer)),
+        trust_remote_code=invocation.arguments.trust_remote_code,
+    )
 
 
 def load_formatter(

@@ -89,6 +89,8 @@ OPTIONS: tuple[Option, ...] = (
     Option(flag="--base-model", kind="perhaps path", metavar="PATH", section="How the model runs",
         help="base model of a LoRA adapter", shown_default="the one that the adapter names",
         page="the base model of [an adapter](checkpoints.md)", in_memory=_LOADED),
+    Option(flag="--tokenizer", kind="path", metavar="DIR", section="How the model runs",
+        help="tokenizer of checkpoints that have none", in_memory=_LOADED),
     Option(flag="--convert", kind="text", metavar="COMMAND", section="How the model runs",
         help="command that makes a checkpoint of a raw one: 'convert.sh {checkpoint} {out}'",
         page="command that makes a checkpoint of [a raw one](checkpoints.md): `'convert.sh {checkpoint} {out}'`",

@@ -77,6 +77,13 @@ def _likelihood(document: JsonReport) -> list[str]:
     return [shown.name, table(replace(shown, name="")), findings]
 
 
+MADE_OF = {
+    "adapter": "merged from the adapter",
+    "raw": "converted from",
+    "weights": "with the tokenizer of --tokenizer",
+}
+
+
 def _head(document: JsonReport, holds: bool) -> list[str]:
     """Return the title, the verdict, the effective length, and what the model was made of."""
     model, step, verdict = document.model, document.run.step, headline(document)
@@ -90,8 +97,7 @@ def _head(document: JsonReport, holds: bool) -> list[str]:
         shown = f"Effective length **{_plain(length.text)}**, {_plain(length.context)}"
     made = [f"quantization {markdown_text(model.quantization, 60)}"] if model.quantization else []
     if model.source:
-        verb = "merged from the adapter" if model.source.kind == "adapter" else "converted from"
-        made.append(f"{verb} {markdown_text(model.source.path, 120)}")
+        made.append(f"{MADE_OF[model.source.kind]} {markdown_text(model.source.path, 120)}")
     made_of = "; ".join(made)
     return [title, decided, shown, f"{made_of[:1].upper()}{made_of[1:]}"]
 

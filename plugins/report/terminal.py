@@ -56,6 +56,9 @@ def terminal_summary(document: JsonReport, columns: int = COLUMNS) -> list[Line]
     return [short_line for line in lines for short_line in _wrapped(line, columns)]
 
 
+MADE_OF = {"adapter": "merged adapter", "raw": "converted", "weights": "tokenizer of --tokenizer"}
+
+
 def _head(document: JsonReport) -> list[Note]:
     """Return the model, the baseline and the effective length."""
     model, shown = document.model, []
@@ -64,7 +67,7 @@ def _head(document: JsonReport) -> list[Note]:
     if not (has_gate or has_floor or document.invariance):
         shown.append(Note(name="no gate", text=NO_GATE, tone="warning"))
     chat = "chat template" if model.chat_template else "no chat template"
-    made = model.source and ("merged adapter" if model.source.kind == "adapter" else "converted")
+    made = model.source and MADE_OF[model.source.kind]
     thinks = model.thought and f"thinks in {model.thought}"
     known = (model.architecture, model.quantization, made, model.dtype, model.attention, chat, thinks)
     facts = ", ".join(fact for fact in known if fact)

@@ -31,7 +31,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "conftest": (),
     "fixtures.tokenization": ("fixtures.checkpoints",),
     "fixtures.checkpoints": (),
-    "fixtures.conversion": ("fixtures.checkpoints",),
+    "fixtures.conversion": ("fixtures.checkpoints", "fixtures.memory"),
     "fixtures.memory": ("fixtures.checkpoints",),
     "fixtures.corpora": (),
     "fixtures.http": (),
@@ -88,8 +88,9 @@ ROOMS: dict[str, tuple[str, ...]] = {
 GUESTS: dict[str, tuple[str, ...]] = {
     "torch": ("fixtures.conversion", "fixtures.diagnosis", "fixtures.engines.hf",
         "fixtures.invariance", "fixtures.memory.estimate", "longctx.measurement", "plugins.runner.start_worker"),
-    "transformers": ("fixtures.checkpoints.checkpoint", "fixtures.conversion.dcp", "fixtures.diagnosis",
+    "transformers": ("fixtures.checkpoints.checkpoint", "fixtures.conversion", "fixtures.diagnosis",
         "fixtures.engines.hf", "fixtures.memory.estimate", "longctx.callback", "fixtures.tokenization"),
+    "peft": ("fixtures.conversion.adapter",),
     # It reads downloaded tables; `download` is the one that fetches them.
     "datasets": ("fixtures.corpora.published.layouts",),
     # A server may repeat a key as it stands in an address.

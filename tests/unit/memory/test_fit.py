@@ -17,11 +17,11 @@ from longctx.fixtures.corpora import Corpora
 from longctx.fixtures.memory import fit
 from longctx.fixtures.memory.estimate import MemoryEstimate
 from longctx.fixtures.memory.fit import (
-    _machine_memory_bytes,
     _memory_budget_of,
     _MemoryBudget,
     cases_over_memory,
     gpu_memory_bytes,
+    machine_memory_bytes,
 )
 from longctx.fixtures.records import Options
 from longctx.fixtures.tasks import TASKS
@@ -101,7 +101,7 @@ def test_device_auto_is_a_gpu_if_torch_was_built_for_one_and_the_machine_has_a_d
     monkeypatch.setattr(fit, "version", lambda _: built)
     monkeypatch.setattr(fit, "GPU_NODES", (str(tmp_path),))
     cards(1000)
-    memory = _machine_memory_bytes()
+    memory = machine_memory_bytes()
     assert memory is not None
     assert _memory_budget_of("auto", 1, 1) == _MemoryBudget(
         total_bytes=1000 * MIB if gpus else memory, gpu_count=int(gpus), worker_count=1
@@ -125,7 +125,7 @@ def test_an_unreadable_report_of_the_driver_shows_no_gpu(said: tuple[str, ...], 
 
 
 def test_workers_share_a_place_equally(cards: Cards) -> None:
-    memory = _machine_memory_bytes()
+    memory = machine_memory_bytes()
     assert memory is not None
     budgets = [_memory_budget_of("cpu", 1, workers) for workers in (1, 4)]
     assert [budget and budget.worker_bytes for budget in budgets] == [memory, memory // 4]
@@ -174,7 +174,7 @@ def test_a_thought_and_a_baseline_need_memory_too(model: Checkpoint, cards: Card
 
 
 def test_a_model_that_the_machine_cannot_hold_is_refused(model: Checkpoint) -> None:
-    memory = _machine_memory_bytes()
+    memory = machine_memory_bytes()
     assert memory is not None
     huge = replace(model, weight_bytes=2 * memory)
     refused = problems(huge, device="cpu")
