@@ -55,6 +55,14 @@ def test_a_request_that_fails_once_is_retried_with_the_same_result(server: ChatS
     assert len(server.requests) == 2
 
 
+def test_half_an_emoji_is_replaced_and_the_answer_is_read(server: ChatServer) -> None:
+    halves = text_completion(" two \ud83d", read=2)
+    raw = replace(halves, body=halves.body.replace(rb"\ud83d", b"\xed\xa0\xbd"))
+    for reply in (halves, raw):
+        server.queue = [reply]
+        assert answers(engine_of(server), "one two") == [" two \ufffd"]
+
+
 @pytest.mark.parametrize(
     ("failing", "message", "calls"),
     [
