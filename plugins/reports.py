@@ -130,6 +130,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         terminalreporter.section("long context")
     for line, markup in lines:
         terminalreporter.write_line(_log_line(line), **markup)
+    for line in config.stash[EVALUATION].measured.journal_damage if EVALUATION in config.stash else ():
+        terminalreporter.write_line(_log_line(f"journal    {line}"), yellow=True)
     errors = config.stash.get(WRITE_ERRORS, {})
     for option, target in _targets(config).items() if DOCUMENT in config.stash else ():
         if option != "tensorboard" and option not in errors:

@@ -92,6 +92,8 @@ def _list(subjects: list[SubjectDirectory]) -> None:
     for item in subjects:
         in_use = "  in use" if item.busy else ""
         print_line(_row(_cells(item), widths) + in_use)
+        for line in item.damage:
+            print_line(f"  {_printable(line)}")
     samples = _count(sum(item.samples for item in subjects), "sample")
     size = _size(sum(item.size_bytes for item in subjects))
     print_line(f"{_count(len(subjects), 'subject')}, {samples}, {size}")

@@ -138,11 +138,25 @@ def encode_line(line: Line) -> bytes:
 
 def decode_line(data: bytes) -> Line | None:
     """Return the content of a line; None if it is damaged or is no line of a journal."""
-    data = data.removesuffix(b"\n")
+    # Git and editors of Windows write other line ends.
+    data = data.rstrip(b"\r\n")
     body, checksum = data[:-CHECKSUM_BYTES], CHECKSUM.fullmatch(data[-CHECKSUM_BYTES:])
     if checksum is None or int(checksum[1], 16) != zlib.crc32(body):
         return None
     return next((line for kind in KINDS if (line := decode_record(body + b"}", kind)) is not None), None)
+
+
+def line_problem(data: bytes) -> str:
+    """Return what is wrong with a line that `decode_line` refuses."""
+    data = data.rstrip(b"\r\n")
+    checksum = CHECKSUM.fullmatch(data[-CHECKSUM_BYTES:])
+    if not data.startswith(b"{"):
+        return "no line of a journal"
+    if checksum is None:
+        return "cut off, or without its checksum"
+    if int(checksum[1], 16) != zlib.crc32(data[:-CHECKSUM_BYTES]):
+        return "changed since it was written"
+    return "of a kind that this version does not know"
 
 
 def encode_subject(subject: Subject) -> bytes:

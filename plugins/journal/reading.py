@@ -24,6 +24,7 @@ from longctx.plugins.journal.lines import (
     LostClaim,
     complete_lines,
     decode_line,
+    line_problem,
 )
 
 SUFFIX = ".jsonl"
@@ -60,7 +61,11 @@ class _FileState:
     failures: dict[str, str] = field(default_factory=dict)
     lost_claims: set[tuple[str, str]] = field(default_factory=set)
     """The keys of samples and the workers that died over them."""
+    lines: int = 0
+    """The number of lines that were read."""
     unreadable_lines: int = 0
+    first_problem: str = ""
+    """The first unreadable line with its number, and what is wrong with it."""
 
 
 class SubjectReader:
@@ -162,6 +167,16 @@ class SubjectReader:
         """The number of damaged or unknown lines, which are skipped."""
         return sum(file.unreadable_lines for file in self._files.values())
 
+    @property
+    def damage(self) -> list[str]:
+        """One line for every file with unreadable lines."""
+        damaged = {name: file for name, file in sorted(self._files.items()) if file.unreadable_lines}
+        return [
+            f"{self.folder / name}: {file.unreadable_lines} of {file.lines} lines cannot be read, first "
+            f"{file.first_problem}; samples without another result are computed again"
+            for name, file in damaged.items()
+        ]
+
     def _changed_files(self, thorough: bool) -> Iterator[str]:
         try:
             listing = os.scandir(self.folder)
@@ -189,11 +204,13 @@ class SubjectReader:
                 file.seek(state.offset)
                 state.stamp = stamp
                 for line in complete_lines(file):
+                    state.lines += 1
                     content = decode_line(line)
                     if content is not None:
                         self._add(name, state.offset, content)
                     elif line.strip():
                         state.unreadable_lines += 1
+                        state.first_problem = state.first_problem or f"line {state.lines} ({line_problem(line)})"
                     state.offset += len(line)
         except OSError as error:
             # The file was deleted in the meantime, on this machine or on the file server.

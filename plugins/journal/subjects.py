@@ -36,6 +36,8 @@ class SubjectDirectory:
     """The time since the last change of a file."""
     busy: bool
     """True if a living worker holds a claim or has a file in it."""
+    damage: tuple[str, ...]
+    """One line for every file with unreadable lines."""
     others: tuple[str, ...]
     """The names of files and folders in it that the journal did not make, and never deletes."""
 
@@ -71,6 +73,7 @@ def subject_directories(directory: Path) -> list[SubjectDirectory]:
             size_bytes=sum(file.st_size for file in files),
             idle_seconds=max(0.0, time.time() - max(file.st_mtime for file in files)),
             busy=_is_busy(directory, folder),
+            damage=tuple(reader.damage),
             others=tuple(_other_names(folder)),
         )
         subjects.append(described)

@@ -207,6 +207,7 @@ def read_measured(
     control_variate: dict[SampleRef, float] | None = None
     repeated: RepeatedAnswers | None = None
     likelihoods: dict[ModelRole, dict[SampleRef, Likelihood]] = {"model": {}, "baseline": {}}
+    damage: dict[str, None] = {}
     executions = next((report.executions for report in reports.values() if report.executions), None)
     if executions is None and unfinished and panel_state is not None:
         executions = panel_state.executions
@@ -215,6 +216,8 @@ def read_measured(
             if panel_state is None or panel_state.executions != executions:
                 panel_state = _open_panel_state(run, selected, executions)
             _refresh_until_visible(panel_state, reports)
+            for journal in panel_state.journals.values():
+                damage |= dict.fromkeys(journal.damage)
             results |= {result.case.id: result for result in _results(panel_state, reports)}
             control_variate = panel_state.control_variate()
             repeated = panel_state.repeated_answers()
@@ -233,6 +236,7 @@ def read_measured(
         likelihoods=likelihoods["model"],
         baseline_likelihoods=likelihoods["baseline"],
         unfinished=unfinished,
+        journal_damage=tuple(damage),
     )
 
 

@@ -101,6 +101,9 @@ class Measured:
     unfinished: frozenset[str] = frozenset()
     """The ids of the cases whose tests an interruption ended; their results are those so far."""
 
+    journal_damage: tuple[str, ...] = ()
+    """One line for every file of the journals with unreadable lines."""
+
     @property
     def failed(self) -> frozenset[str]:
         """The ids of the cases that ended with an error."""

@@ -67,6 +67,15 @@ def test_the_list_has_every_subject_and_the_totals(tmp_path: Path, capsys: pytes
     assert lines[-1].startswith("3 subjects, 4 samples, ")
 
 
+def test_the_list_names_files_with_unreadable_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = write_journal(tmp_path, entry("aa"))
+    file.write_bytes(b"=======\n" + file.read_bytes())
+    assert main([str(tmp_path)]) == 0
+    _, row, damage, _ = capsys.readouterr().out.splitlines()
+    assert row.startswith("models/step_1000")
+    assert damage.startswith(f"  {file}: 1 of 2 lines cannot be read, first line 1 (no line of a journal); ")
+
+
 def test_pruning_deletes_older_subjects_and_reports_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = old_subject(tmp_path)
     size = sum(file.stat().st_size for file in folder.iterdir() if file.is_file())

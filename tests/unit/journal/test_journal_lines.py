@@ -130,6 +130,36 @@ REFUSED = {
 }  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        (b"<<<<<<< HEAD", "no line of a journal"),
+        (encode_line(entry("aa"))[:-40], "cut off, or without its checksum"),
+        (encode_line(entry("aa")).replace(b"answer", b"Answer").strip(), "changed since it was written"),
+        (checked(b'{"of_a_later": "version"}'), "of a kind that this version does not know"),
+    ],
+)
+def test_damage_is_named_once_for_each_file_with_its_first_line(tmp_path: Path, line: bytes, problem: str) -> None:
+    file = write_journal(tmp_path, entry("bb"), entry("cc"))
+    lines = file.read_bytes().splitlines(keepends=True)
+    file.write_bytes(b"".join([lines[0], line + b"\n", line + b"\n", *lines[1:]]))
+    journal = read_journal(tmp_path)
+    assert journal.damage == [
+        f"{file}: 2 of {len(lines) + 2} lines cannot be read, first line 2 ({problem}); "
+        "samples without another result are computed again"
+    ]
+    journal.refresh(thorough=True)
+    assert len(journal.damage) == 1
+
+
+def test_line_ends_of_windows_lose_nothing(tmp_path: Path) -> None:
+    file = write_journal(tmp_path, entry("aa"), entry("bb"))
+    file.write_bytes(file.read_bytes().replace(b"\n", b"\r\n"))
+    journal = read_journal(tmp_path)
+    assert load_all(journal) == {"aa": entry("aa"), "bb": entry("bb")}
+    assert journal.damage == []
+
+
 def test_an_entry_that_another_encoder_wrote_is_read() -> None:
     assert decode_line(changed_entry()) == entry("aa")
 
