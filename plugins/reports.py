@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import shutil
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from datetime import UTC, datetime
+from itertools import permutations
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -18,6 +20,7 @@ import pytest
 from msgspec import structs
 
 from longctx.fixtures.atomic_files import write_file
+from longctx.fixtures.outside_files import absolute
 from longctx.fixtures.records.report import JsonReport
 from longctx.fixtures.shown_text import visible, visible_data, visible_line, without_commands
 from longctx.plugins.collection import usage_error
@@ -49,6 +52,7 @@ WRITE_ERRORS = pytest.StashKey[dict[str, str]]()
 OPTIONS: Mapping[str, Option] = {one.attribute: one for one in REPORT_OPTIONS if one.declarer == "suite"}
 """The options that write a report, by attribute."""
 
+PROBE_BYTES = 4096
 JUNIT_MODEL_FACTS = ("name", "fingerprint", "architecture", "dtype", "attention", "engine", "claimed_length")
 
 
@@ -77,8 +81,9 @@ def pytest_configure(config: pytest.Config) -> None:
                 check_extra(option)
             except ScalarsError as error:
                 raise usage_error(error) from error
-    for option, target in _targets(config).items():
-        _check_writable(option, target)
+    check_outputs(config)
+    if config.option.xmlpath:
+        config.pluginmanager.register(_JunitFile(), "longctx-junit-file")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -146,6 +151,39 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         terminalreporter.write_line(f"report     none: nothing was measured for {', '.join(requested)}")
 
 
+class _JunitFile:
+    """Let pytest write its JUnit file like the other reports: whole or not at all, and without losing the verdict."""
+
+    @pytest.hookimpl(wrapper=True, trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> Generator[None]:
+        from _pytest.junitxml import xml_key
+
+        config = session.config
+        xml = config.stash.get(xml_key, None)
+        if xml is None:
+            yield
+            return
+        target = absolute(xml.logfile)
+        temporary = target.with_name(f".{target.name}.{os.getpid()}")
+        xml.logfile = str(temporary)
+        try:
+            yield
+            temporary.replace(target)
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            config.stash.setdefault(WRITE_ERRORS, {})["xmlpath"] = _write_error("--junitxml", target, error)
+            if session.exitstatus == pytest.ExitCode.OK:
+                session.exitstatus = pytest.ExitCode.TESTS_FAILED
+            # Otherwise it would say that it has written the file.
+            config.pluginmanager.unregister(xml)
+            del config.stash[xml_key]
+        finally:
+            xml.logfile = str(target)
+            with contextlib.suppress(OSError):
+                temporary.unlink()
+
+
 class _VisibleTexts:
     """Clean the texts of every test before the terminal, JUnit and the log show them."""
 
@@ -209,11 +247,15 @@ def _write_reports(config: pytest.Config, summary: RunSummary, *, holds: bool) -
         except ScalarsError as error:
             errors[option] = str(error)
         except OSError as error:
-            errors[option] = (
-                f"{_flag(option)}: cannot write {target} ({error.strerror or error}); every answer is in the journal: "
-                "free space or name another place, and the same command writes it without running the model again"
-            )
+            errors[option] = _write_error(_flag(option), target, error)
     return errors
+
+
+def _write_error(flag: str, target: Path | str, error: OSError) -> str:
+    return (
+        f"{flag}: cannot write {target} ({error.strerror or error}); every answer is in the journal: "
+        "free space or name another place, and the same command writes it without running the model again"
+    )
 
 
 def _write_report(option: str, target: Path | str, summary: RunSummary, document: JsonReport, *, holds: bool) -> None:
@@ -238,20 +280,44 @@ def _write_report(option: str, target: Path | str, summary: RunSummary, document
             write_wandb(str(target), document)
 
 
-def _check_writable(option: str, target: Path) -> None:
+def check_outputs(config: pytest.Config) -> None:
+    """Check that every file and folder can be written, and that none takes the place of another.
+
+    Raises pytest.UsageError.
+    """
+    outputs = {_flag(option): target for option, target in _targets(config).items()}
+    folders = {one.flag for one in OPTIONS.values() if one.kind == "folder"}
+    if config.option.xmlpath:
+        # As pytest reads it.
+        outputs["--junitxml"] = Path(os.path.expanduser(os.path.expandvars(config.option.xmlpath)))
+    places = {flag: absolute(target) for flag, target in outputs.items()}
+    for flag, other in permutations(places, 2):
+        is_within = other not in folders and places[other] in places[flag].parents
+        if places[flag] == places[other] or is_within:
+            where = "within the file" if is_within else "the place"
+            raise usage_error(f"{flag}: {outputs[flag]} is {where} of {other}; give each a place of its own")
+    for flag, target in outputs.items():
+        _check_writable(flag, target, is_folder=flag in folders)
+
+
+def _check_writable(flag: str, target: Path, *, is_folder: bool) -> None:
     """Create the target's directory and a file in it; raises pytest.UsageError if that is impossible."""
-    is_folder = OPTIONS[option].kind == "folder"
     folder = target if is_folder else target.parent
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if not is_folder and target.is_dir():
             raise IsADirectoryError(21, "it is a directory")
+        if not is_folder and target.exists() and not target.is_file():
+            raise OSError(22, "it is a device, a pipe or a socket")
         probe = folder / f".{target.name}.{os.getpid()}"
-        probe.touch()
-        probe.unlink()
+        try:
+            # On a full disk, only content shows that.
+            probe.write_bytes(bytes(PROBE_BYTES))
+        finally:
+            probe.unlink(missing_ok=True)
     except OSError as error:
         raise usage_error(
-            f"{_flag(option)}: cannot write {target} ({error.strerror}); "
+            f"{flag}: cannot write {target} ({error.strerror}); "
             f"give a {'directory' if is_folder else 'file in a directory'} that can be written"
         ) from error
 

@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
-from xml.etree import ElementTree
 
 import pytest
 from jsonschema import Draft202012Validator
 
-from longctx.plugins.reports import write
+from longctx.fixtures.installation import CASES_DIRECTORY
+from longctx.plugins.reports import check_outputs, write
+from tests.helpers.paths import REPOSITORY
 from tests.helpers.runs import SCHEMA, run_pytest
 
-# After the options were checked, removes the page's directory, puts a directory in the place of the Markdown file and a
-# file in the place of TensorBoard's directory.
+# After the options were checked, removes the page's directory, puts a directory in the place of the Markdown file and
+# files in the place of the directories of TensorBoard and JUnit.
 OBSTRUCTION = """
 from pathlib import Path
 
 def pytest_collection_finish(session):
     folder = Path(__file__).parent
     (folder / "gone").rmdir()
+    (folder / "junit").rmdir()
+    (folder / "junit").write_text("")
     (folder / "report.md").mkdir()
     (folder / "tb").rmdir()
     (folder / "tb").write_text("")
@@ -30,16 +34,21 @@ def pytest_collection_finish(session):
 def test_a_report_that_cannot_be_written_does_not_stop_the_others(tmp_path: Path) -> None:
     (tmp_path / "obstruction.py").write_text(OBSTRUCTION)
     selection = ("--model", "calibration:900", "--lengths", "900", "--samples", "1", "-k", "niah_single_1")
-    lost = {"--report-html": "gone/report.html", "--report-md": "report.md", "--tensorboard": "tb"}
+    lost = {
+        "--report-html": "gone/report.html",
+        "--report-md": "report.md",
+        "--tensorboard": "tb",
+        "--junitxml": "junit/x.xml",
+    }
     targets = [f"{option}={tmp_path}/{name}" for option, name in lost.items()]
-    writable = ("--report-json", f"{tmp_path}/report.json", f"--junitxml={tmp_path}/junit.xml")
+    writable = ("--report-json", f"{tmp_path}/report.json")
     run = run_pytest(tmp_path, "-p", "obstruction", *selection, *targets, *writable)
     assert "INTERNALERROR" not in run.output + run.errors
     assert "Traceback" not in run.output + run.errors
     assert "failed" not in run.counts
     assert run.exit_code == 1
     Draft202012Validator(SCHEMA).validate(run.report)
-    assert ElementTree.parse(tmp_path / "junit.xml").find(".//testcase") is not None
+    assert "generated xml file" not in run.output
     lines = run.output.splitlines()
     assert f"report     {tmp_path}/report.json" in lines
     for option, name in lost.items():
@@ -47,6 +56,43 @@ def test_a_report_that_cannot_be_written_does_not_stop_the_others(tmp_path: Path
         assert len([line for line in lines if re.fullmatch(error, line)]) == 1
         assert f"report     {tmp_path}/{name}" not in lines
     assert not list(tmp_path.glob(".report*"))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (
+            ("--report-json=r.x", "--report-md=./r.x"),
+            "--report-json: FOLDER/r.x is the place of --report-md; give each",
+        ),
+        (("--report-json=r.x", "--junitxml=link.x"), "--report-json: FOLDER/r.x is the place of --junitxml; give each"),
+        (("--report-html=a/../r.x", "--samples-jsonl=r.x"), "--report-html: FOLDER/a/../r.x is the place of --samples"),
+        (
+            ("--report-json=r.x", "--junitxml=r.x/j.xml"),
+            "--junitxml: FOLDER/r.x/j.xml is within the file of --report-json",
+        ),
+        (("--report-json=r.x", "--tensorboard=r.x/tb"), "--tensorboard: FOLDER/r.x/tb is within the file of --report-"),
+        (
+            ("--junitxml=/dev/full",),
+            "--junitxml: cannot write /dev/full (it is a device, a pipe or a socket); give a file",
+        ),
+        (
+            ("--junitxml=/proc/x/j.xml",),
+            "--junitxml: cannot write /proc/x/j.xml (No such file or directory); give a file",
+        ),
+        (("--junitxml=whole.x/j.xml",), "--junitxml: cannot write FOLDER/whole.x/j.xml (Not a directory); give a file"),
+    ],
+)
+def test_outputs_that_cannot_all_be_written_are_refused_before_the_run(
+    tmp_path: Path, options: Sequence[str], said: str
+) -> None:
+    (tmp_path / "link.x").symlink_to("r.x")
+    (tmp_path / "whole.x").touch()
+    named = [re.sub(r"=(?!/)", f"={tmp_path}/", option) for option in options]
+    config = pytest.Config.fromdictargs({}, [f"--rootdir={REPOSITORY}", str(REPOSITORY / CASES_DIRECTORY), *named])
+    with pytest.raises(pytest.UsageError) as error:
+        check_outputs(config)
+    assert str(error.value).startswith(said.replace("FOLDER", str(tmp_path)))
 
 
 def test_a_failed_write_leaves_no_partial_file(tmp_path: Path) -> None:
