@@ -316,8 +316,9 @@ def _check_writable(flag: str, target: Path, *, is_folder: bool) -> None:
         finally:
             probe.unlink(missing_ok=True)
     except OSError as error:
+        reason = "its directory is a file" if isinstance(error, FileExistsError) else error.strerror
         raise usage_error(
-            f"{flag}: cannot write {target} ({error.strerror}); "
+            f"{flag}: cannot write {target} ({reason}); "
             f"give a {'directory' if is_folder else 'file in a directory'} that can be written"
         ) from error
 

@@ -12,7 +12,6 @@ import pytest
 
 from longctx.fixtures.installation import CASES_DIRECTORY
 from longctx.plugins.config.run import Run
-from longctx.plugins.reports import _check_writable as check_writable
 from longctx.plugins.reports import pytest_configure as configure_reports
 from longctx.plugins.stash import RUN
 from tests.helpers.paths import REPOSITORY
@@ -93,15 +92,6 @@ def test_an_unusable_journal_is_refused_before_a_model_is_loaded(here: Path) -> 
 
 def fill_in(arguments: tuple[str, ...], here: Path) -> tuple[str, ...]:
     return tuple(argument.replace("{here}", str(here)) for argument in arguments)
-
-
-@pytest.mark.parametrize("option", ["report_json", "report_html", "report_md"])
-def test_a_report_that_cannot_be_written_is_refused_before_the_run(option: str, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    message = rf"^--{option.replace('_', '-')}: cannot write .* \(.*\); give a file [^\n]*$"
-    for target in (tmp_path, tmp_path / "file" / "r.json"):
-        with pytest.raises(pytest.UsageError, match=message):
-            check_writable(option, target)
 
 
 def test_a_tensorboard_directory_that_cannot_be_created_is_refused_before_the_run(tmp_path: Path) -> None:

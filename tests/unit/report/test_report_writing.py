@@ -72,6 +72,11 @@ def test_a_report_that_cannot_be_written_does_not_stop_the_others(tmp_path: Path
             "--junitxml: FOLDER/r.x/j.xml is within the file of --report-json",
         ),
         (("--report-json=r.x", "--tensorboard=r.x/tb"), "--tensorboard: FOLDER/r.x/tb is within the file of --report-"),
+        (("--report-html=folder",), "--report-html: cannot write FOLDER/folder (it is a directory); give a file in a"),
+        (
+            ("--report-md=whole.x/r.md",),
+            "--report-md: cannot write FOLDER/whole.x/r.md (its directory is a file); give",
+        ),
         (
             ("--junitxml=/dev/full",),
             "--junitxml: cannot write /dev/full (it is a device, a pipe or a socket); give a file",
@@ -80,7 +85,10 @@ def test_a_report_that_cannot_be_written_does_not_stop_the_others(tmp_path: Path
             ("--junitxml=/proc/x/j.xml",),
             "--junitxml: cannot write /proc/x/j.xml (No such file or directory); give a file",
         ),
-        (("--junitxml=whole.x/j.xml",), "--junitxml: cannot write FOLDER/whole.x/j.xml (Not a directory); give a file"),
+        (
+            ("--junitxml=whole.x/j.xml",),
+            "--junitxml: cannot write FOLDER/whole.x/j.xml (its directory is a file); give a file",
+        ),
     ],
 )
 def test_outputs_that_cannot_all_be_written_are_refused_before_the_run(
@@ -88,6 +96,7 @@ def test_outputs_that_cannot_all_be_written_are_refused_before_the_run(
 ) -> None:
     (tmp_path / "link.x").symlink_to("r.x")
     (tmp_path / "whole.x").touch()
+    (tmp_path / "folder").mkdir()
     named = [re.sub(r"=(?!/)", f"={tmp_path}/", option) for option in options]
     config = pytest.Config.fromdictargs({}, [f"--rootdir={REPOSITORY}", str(REPOSITORY / CASES_DIRECTORY), *named])
     with pytest.raises(pytest.UsageError) as error:

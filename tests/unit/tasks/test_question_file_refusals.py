@@ -222,7 +222,7 @@ ROW = json.dumps(ROWS[0]).encode()
         ("r.csv", b"doc;q;a\nx;y;z\n", "r.csv, line 2: no field 'doc'; the row has 'doc;q;a'"),
         ("r.csv", b"doc,q,a\n", "r.csv: no record; give a header and rows with as many cells"),
         ("r.tsv", b'doc\tq\ta\n"x" y\ty\tz\n', "r.tsv, line 2: ' ' expected after '\"'"),
-        ("r.parquet", b"x", "r.parquet: Parquet file size is 1 bytes"),
+        ("r.parquet", b"x", "r.parquet: cannot be read (ArrowInvalid: Parquet file size is 1 bytes"),
         ("r.xlsx", b"x", "r.xlsx: unknown format '.xlsx'; save the sheet as CSV in UTF-8"),
         ("r.jsonl.zst", b"x", "r.jsonl.zst: unknown format '.zst'; unpack it"),
         ("r.txt", b"x", "r.txt: unknown format '.txt'; set format to one of jsonl, json, parquet, csv, tsv"),

@@ -85,7 +85,7 @@ def test_only_named_columns_of_a_table_are_read(tmp_path: Path) -> None:
     damaged = pyarrow.array([b"red", b"\xff", b"x", b"y"]).view(pyarrow.string())
     for columns, said in (
         ({**cells, "other": damaged}, ""),
-        ({**cells, "a": damaged}, "row 2: column 'a': byte 0xff is not"),
+        ({**cells, "a": damaged}, "row 2, column 'a': cannot be read [(]UnicodeDecodeError: "),
     ):
         pyarrow.parquet.write_table(pyarrow.table(columns), tmp_path / "r.parquet")
         with pytest.raises(QuestionsError, match=said) if said else nullcontext():
