@@ -6,15 +6,17 @@ import glob
 import itertools
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from longctx.fixtures.checkpoints.checkpoint import CheckpointSource, read_checkpoint, read_source, step_of
+from longctx.fixtures.checkpoints.checkpoint import ADAPTER_CONFIG, CheckpointSource, read_checkpoint, read_source
 from longctx.fixtures.checkpoints.safetensors import CheckpointError
+from longctx.fixtures.checkpoints.steps import MOST_DEPTH, UNITS, models_below, named_steps, recorded_step
 from longctx.fixtures.outside_files import absolute, expanded
 
 NUMBERED = re.compile(r"\d")
+ASK = r"give --step-pattern, a regular expression such as 'epoch-(\d+)'"
 
 
 class CheckpointsError(ValueError):
@@ -23,46 +25,128 @@ class CheckpointsError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """A checkpoint's directory and the training step in its name."""
+    """A checkpoint's directory and its training step."""
 
     number: int
     path: Path
+    outer: str = ""
+    """The name of the step's directory if the checkpoint is deeper in it, such as in actor/huggingface."""
 
     @property
     def name(self) -> str:
-        return self.path.name
+        return self.outer or self.path.name
 
 
-def read_step(path: Path, *, option: str) -> Step:
-    """Return the checkpoint in a directory with its step; raise CheckpointsError if its name gives none.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundSteps:
+    """The checkpoints in the directory of a training run, complete or not."""
 
-    A link stands for the directory that it leads to, and so does that directory's name. Only where that has no step,
-    such as the hash of a store, the link's name gives it.
-    """
-    directory = absolute(path)
-    for any_number in (False, True):
-        for name in (directory.name, path.name):
-            number = step_of(name, any_number=any_number)
-            if number is not None:
-                return Step(number=number, path=directory)
-    raise CheckpointsError(f"{option}: {path} has no step in its name; name checkpoints like step-3000")
+    steps: tuple[Step, ...]
+    """By step; every directory is there once."""
+    unclear: Mapping[Path, str]
+    """The directories without a step of their own, with the reason."""
 
 
-def steps_in(directory: Path) -> list[Step]:
-    """Return the checkpoints of a training run by step, complete or not, every directory once; raises OSError.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepReader:
+    """The way from the directories of a training run to its steps."""
 
-    They are the directories with a number in their name, and those elsewhere to which links with a number lead. Hidden
-    names are left out, because some writers use one until they rename the finished directory.
-    """
-    around = absolute(directory)
-    steps: dict[Path, Step] = {}
-    # A directory's own name comes before those of links to it.
-    for path in sorted(directory.iterdir(), key=lambda path: (path.is_symlink(), path.name)):
-        if NUMBERED.search(path.name) and not path.name.startswith(".") and os.path.isdir(path):
-            step = read_step(path, option="DIR")
-            if step.path not in (around, *around.parents):
-                steps.setdefault(step.path, step)
-    return sorted(steps.values(), key=lambda step: (step.number, step.path))
+    pattern: str | None = None
+    """A regular expression whose group is the step in a name; None for the words of the known trainers."""
+    converts: bool = False
+    """True if a directory is converted as a whole, whatever it holds."""
+
+    def __post_init__(self) -> None:
+        try:
+            groups = 1 if self.pattern is None else re.compile(self.pattern).groups
+        except (re.error, RecursionError, OverflowError) as error:
+            raise CheckpointsError(f"--step-pattern: {self.pattern!r} is no regular expression ({error})") from None
+        if groups != 1:
+            raise CheckpointsError(f"--step-pattern: {self.pattern!r} has {groups} groups; put ( ) around the step")
+
+    @property
+    def words(self) -> list[str]:
+        """The option with its value, for a command line."""
+        return [] if self.pattern is None else ["--step-pattern", self.pattern]
+
+    def read(self, path: Path, *, option: str) -> Step:
+        """Return the checkpoint in a directory with its step; raise CheckpointsError if it has no clear one.
+
+        The pattern decides, or else what the trainer recorded, or else the name. A link stands for the directory that
+        it leads to, and so does that directory's name. Only where that has no step, such as the hash of a store, the
+        link's name gives it.
+        """
+        directory = absolute(path)
+        place = directory if self.converts else _model_in(directory, option)
+        # The name of a checkpoint that is deeper in its step's directory says nothing.
+        names = [directory.name, path.name]
+        if not NUMBERED.search(directory.name):
+            names += [parent.name for parent in (*directory.parents,)[:MOST_DEPTH]]
+        recorded = recorded_step(place) if self.pattern is None else None
+        for steps in [[recorded]] if recorded is not None else map(self._steps, names):
+            if len(steps) > 1:
+                raise CheckpointsError(f"{option}: {path} may be step {' or '.join(map(str, steps))}; {ASK}")
+            if steps:
+                return Step(number=steps[0], path=place, outer="" if place == directory else directory.name)
+        raise CheckpointsError(f"{option}: {path} has no clear step in its name; name it like step-3000, or {ASK}")
+
+    def _steps(self, name: str) -> list[int]:
+        if self.pattern is None:
+            return named_steps(name, is_step=True)
+        match = re.search(self.pattern, name)
+        number = re.fullmatch(r"([0-9]{1,18})([kmb]?)", (match[1] or "").lower()) if match else None
+        return [int(number[1]) * UNITS[number[2]]] if number else []
+
+    def find(self, directory: Path) -> FoundSteps:
+        """Return the checkpoints of a training run; raises OSError.
+
+        They are the directories with a number in their name, and those elsewhere to which links with a number lead.
+        Left out are hidden names, because some writers use one until they rename the finished directory, and those that
+        a pattern does not match.
+        """
+        around = absolute(directory)
+        found: dict[Path, Step] = {}
+        unclear: dict[Path, str] = {}
+        # A directory's own name comes before those of links to it.
+        for path in sorted(directory.iterdir(), key=lambda path: (path.is_symlink(), path.name)):
+            if not NUMBERED.search(path.name) or path.name.startswith(".") or not os.path.isdir(path):
+                continue
+            target = absolute(path)
+            is_left_out = self.pattern is not None and not (self._steps(target.name) or self._steps(path.name))
+            if target in (around, *around.parents) or is_left_out:
+                continue
+            try:
+                step = self.read(path, option="DIR")
+                found.setdefault(step.path, step)
+            except (CheckpointsError, OSError) as error:
+                unclear[target] = str(error)
+        twins = _twins(found.values())
+        clear = sorted((step for step in found.values() if step.path not in twins), key=lambda step: step.number)
+        others = {path: reason for path, reason in unclear.items() if path not in found}
+        return FoundSteps(steps=tuple(clear), unclear=others | twins)
+
+
+def _twins(steps: Iterable[Step]) -> dict[Path, str]:
+    """Return the checkpoints that have one step with another one, with a line that names it."""
+    by_number: dict[int, list[Path]] = {}
+    for step in steps:
+        by_number.setdefault(step.number, []).append(step.path)
+    twins = {}
+    for number, paths in by_number.items():
+        for path in paths if len(paths) > 1 else ():
+            other = next(known for known in paths if known != path)
+            twins[path] = f"is step {number} like {other}; move one away, or {ASK}"
+    return twins
+
+
+def _model_in(directory: Path, option: str) -> Path:
+    """Return the directory of a checkpoint that is deeper in the directory of its step; raise CheckpointsError."""
+    names = ("config.json", ADAPTER_CONFIG)
+    models = [] if any((directory / name).is_file() for name in names) else models_below(directory, names)
+    if len(models) > 1:
+        shown = ", ".join(str(model.relative_to(directory)) for model in models[:3])
+        raise CheckpointsError(f"{option}: {directory} holds several checkpoints ({shown}); keep the one to measure")
+    return models[0] if models else directory
 
 
 def fingerprint_of(path: Path, *, option: str, options: Sequence[str]) -> str:
@@ -92,12 +176,12 @@ def source_in(path: Path, options: Sequence[str]) -> CheckpointSource | None:
         raise CheckpointError(f"{error.filename or path}: cannot be read ({error.strerror})") from error
 
 
-def between(patterns: Sequence[str], good: Path, bad: Path) -> tuple[Step, ...]:
+def between(patterns: Sequence[str], good: Path, bad: Path, reader: StepReader) -> tuple[Step, ...]:
     """Return `good`, all directories that match a pattern and lie between the two, and `bad`, ordered by step.
 
     Raises CheckpointsError if `good` does not come before `bad`, or if two checkpoints have the same step.
     """
-    first, last = _read_endpoint(good, "--good"), _read_endpoint(bad, "--bad")
+    first, last = _read_endpoint(reader, good, "--good"), _read_endpoint(reader, bad, "--bad")
     if first.number >= last.number:
         raise CheckpointsError(
             f"--good is step {first.number} and --bad step {last.number}; give a good one that came before the bad one"
@@ -109,17 +193,19 @@ def between(patterns: Sequence[str], good: Path, bad: Path) -> tuple[Step, ...]:
             raise CheckpointsError(
                 f"--checkpoints: nothing matches {pattern!r}; quote a pattern such as 'runs/a/step-*'"
             )
-        given = [read_step(path, option="--checkpoints") for path in paths if path.is_dir()]
+        given = [reader.read(path, option="--checkpoints") for path in paths if path.is_dir()]
         matching |= {step.path: step for step in given}
     steps = [step for step in matching.values() if first.number < step.number < last.number]
     ordered = (first, *sorted(steps, key=lambda step: step.number), last)
     for one, other in itertools.pairwise(ordered):
         if one.number == other.number:
-            raise CheckpointsError(f"--checkpoints: {one.path} and {other.path} are both step {one.number}; give one")
+            raise CheckpointsError(
+                f"--checkpoints: {one.path} and {other.path} are both step {one.number}; leave one out, or {ASK}"
+            )
     return ordered
 
 
-def _read_endpoint(path: Path, option: str) -> Step:
+def _read_endpoint(reader: StepReader, path: Path, option: str) -> Step:
     if not os.path.isdir(expanded(path)):
         raise CheckpointsError(f"{option}: no such directory {str(path)!r}; give a checkpoint of the run")
-    return read_step(path, option=option)
+    return reader.read(path, option=option)

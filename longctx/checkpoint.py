@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from longctx.fixtures.checkpoints.checkpoint import read_checkpoint, step_of
+from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
 from longctx.fixtures.checkpoints.safetensors import CheckpointError
+from longctx.fixtures.checkpoints.steps import step_of
 from longctx.fixtures.cli import CommandParser, print_line, report_wrong_use
 from longctx.fixtures.lengths import format_length
 

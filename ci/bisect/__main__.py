@@ -29,7 +29,7 @@ from longctx.ci.bisect.measurements import Bisection, confirm
 from longctx.ci.bisect.posterior import Posterior
 from longctx.ci.bisect.report import BisectLog, step_line
 from longctx.ci.bisect.search import StepResult, expected_measurements, search
-from longctx.ci.checkpoint_dirs import CheckpointsError, Step, between, fingerprint_of
+from longctx.ci.checkpoint_dirs import CheckpointsError, Step, StepReader, between, fingerprint_of
 from longctx.ci.launch import read_execution
 from longctx.ci.run_file import RunFileError, command_options, run_options, split_config
 from longctx.ci.suite_options import suite_thresholds
@@ -59,6 +59,7 @@ class Arguments:
     test: Path | None
     """The only checkpoint to measure, for `git bisect run`."""
     confidence: float
+    steps: StepReader
     suite: Suite
 
 
@@ -124,6 +125,7 @@ def _parse(arguments: list[str]) -> Arguments:
         gate=gate,
         test=parsed.test,
         confidence=parsed.confidence,
+        steps=StepReader(pattern=parsed.step_pattern),
         suite=Suite(folder=absolute(parsed.out), options=options, samples=parsed.samples, execution=execution),
     )
 
@@ -137,7 +139,7 @@ def _endpoints(arguments: Arguments, good: Step, bad: Step) -> Endpoints:
 
 
 def _search(arguments: Arguments) -> int:
-    steps = between(arguments.checkpoints, arguments.good, arguments.bad)
+    steps = between(arguments.checkpoints, arguments.good, arguments.bad, arguments.steps)
     good, bad, last = steps[0], steps[-1], len(steps) - 1
     print_line(f"{len(steps)} checkpoints from {good.name} (good) to {bad.name} (bad)")
     endpoints = _endpoints(arguments, good, bad)

@@ -9,7 +9,8 @@ continues: the history is in OUT/history.jsonl, the finished samples are in the 
 into OUT.
 
 Ends with Ctrl-C or SIGTERM, and with --once when every complete checkpoint is measured. Exit codes: 0 all checkpoints
-on disk were accepted, or with --once another watch measures into OUT; 1 one was not accepted; 4 wrong use.
+on disk were accepted, or with --once another watch measures into OUT; 1 one was not accepted, or all were refused
+before they were measured; 4 wrong use.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import sys
 from pathlib import Path
 from types import FrameType
 
+from longctx.ci.checkpoint_dirs import StepReader
 from longctx.ci.launch import read_execution
 from longctx.ci.run_file import command_options, run_options, split_config
 from longctx.ci.suite_options import check_suite_options, read_suite_options
@@ -108,8 +110,10 @@ def _parse(arguments: list[str]) -> WatchSettings:
         check_webhook(parsed.webhook)
     searches, command = read_on_failure(parsed.on_failure or [])
     check_own_values(parsed, "watch")
+    converts = any(word.partition("=")[0] == "--convert" for word in options)
+    steps = StepReader(pattern=parsed.step_pattern, converts=converts)
     if parsed.anchor is not None:
-        check_anchor(parsed.anchor, parsed.directory, parsed.out, options)
+        check_anchor(parsed.anchor, parsed.directory, parsed.out, options, steps)
     gpus = tuple(filter(None, parsed.gpus.split(",")))
     _check_gpus(parsed.launch, parsed.parallel, gpus, parsed.gpu_budget)
     execution = read_execution(parsed.launch, parsed.parallel, print_timed)
@@ -129,6 +133,7 @@ def _parse(arguments: list[str]) -> WatchSettings:
         anchor=parsed.anchor,
         horizon=parsed.horizon,
         doublings=parsed.doublings,
+        steps=steps,
         suite=suite,
         execution=execution,
         launch=parsed.launch,

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from longctx.ci.checkpoint_dirs import steps_in
+from longctx.ci.checkpoint_dirs import StepReader
 from longctx.ci.suite_options import SuiteOptions
 from longctx.ci.watch.alerts import Alert, Kind
 from longctx.ci.watch.culprit import search_words, searched_cases
@@ -81,6 +81,7 @@ class AlertText:
     folder: Path
     """The folder of the watch."""
     suite: SuiteOptions
+    steps: StepReader
 
     def folder_of(self, alert: Alert) -> Path:
         """Return the folder for the search, the diagnosis and the repetition of an alert."""
@@ -133,9 +134,11 @@ class AlertText:
         """Return the command that searches the skipped steps before an alert; empty if there are none."""
         good, bad = alert.last_good, alert.first
         run = Path(bad.checkpoint).parent
-        if good is None or not run.is_dir() or not any(good.step < step.number < bad.step for step in steps_in(run)):
+        found = self.steps.find(run).steps if run.is_dir() else ()
+        if good is None or not any(good.step < step.number < bad.step for step in found):
             return ""
-        words = search_words(searched_cases(alert.cases), good, bad, self.suite.given, self.folder_of(alert))
+        options = [*self.suite.given, *self.steps.words]
+        words = search_words(searched_cases(alert.cases), good, bad, options, self.folder_of(alert))
         return shlex.join([*words, f"{run}/*[0-9]*"])
 
     def _diagnosis_command(self, alert: Alert) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from longctx.ci.checkpoint_dirs import Step, fingerprint_of, steps_in
+from longctx.ci.checkpoint_dirs import Step, StepReader, fingerprint_of
 from longctx.ci.suite_process import read_report
 from longctx.ci.watch.history import History, WatchedCheckpoint, step_name
 from longctx.fixtures.checkpoints.safetensors import CheckpointError
@@ -118,15 +118,15 @@ class Baselines:
         )
 
 
-def check_anchor(anchor: str, directory: Path, out: Path, options: Sequence[str] = ()) -> None:
+def check_anchor(anchor: str, directory: Path, out: Path, options: Sequence[str], steps: StepReader) -> None:
     """Raise ValueError, with one line, unless --anchor names a step of the directory, a checkpoint or a report.
 
     A step whose checkpoint is gone may still have been measured: then it is in the history in `out`. `options` are
     those of the suite.
     """
     if anchor.isdecimal():
-        steps = {step.number for step in steps_in(directory)}
-        if int(anchor) not in steps and History(out).latest(int(anchor)) is None:
+        known = {step.number for step in steps.find(directory).steps}
+        if int(anchor) not in known and History(out).latest(int(anchor)) is None:
             raise ValueError(f"--anchor: no step {anchor} in {directory}; give a step that is there, or a path")
         return
     path = expanded(anchor)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import stat
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from longctx.ci.checkpoint_dirs import Step, fingerprint_of, steps_in
+from longctx.ci.checkpoint_dirs import Step, StepReader, fingerprint_of
 from longctx.fixtures.checkpoints.safetensors import CheckpointError
 
 # Name, size, modification time, time of change and inode of every file below a directory.
@@ -40,8 +40,13 @@ class CheckpointWatcher:
     """Name of a file that training writes last into every checkpoint."""
     options: Sequence[str] = ()
     """The options of the suite, which decide what a run can make a checkpoint of."""
+    reader: StepReader = field(default_factory=StepReader)
     waiting: dict[Path, str] = field(default_factory=dict)
     """Reasons why the other checkpoints are not complete, by directory, as of the last scan."""
+    steps: Sequence[Step] = ()
+    """The checkpoints that the last scan found, complete or not."""
+    _unclear: Collection[Path] = ()
+    """The directories that the last scan found without a step of their own."""
     _states: dict[Path, State] = field(default_factory=dict)
     _fingerprints: dict[Path, tuple[State, str]] = field(default_factory=dict)
     _complete: dict[Path, CompleteCheckpoint] = field(default_factory=dict)
@@ -49,10 +54,11 @@ class CheckpointWatcher:
 
     def scan(self) -> list[CompleteCheckpoint]:
         """Return the complete checkpoints by step; raise OSError if the directory itself cannot be read."""
-        steps = steps_in(self.directory)
-        self.waiting.clear()
+        found = self.reader.find(self.directory)
+        self.steps, self._unclear = found.steps, found.unclear
+        self.waiting = dict(found.unclear)
         self._complete.clear()
-        for step in steps:
+        for step in self.steps:
             try:
                 reason = self._check(step)
             except (OSError, CheckpointError) as error:
@@ -69,7 +75,19 @@ class CheckpointWatcher:
             return None if complete.fingerprint == fingerprint else "replaced"
         if not _exists(checkpoint):
             return "deleted"
+        if checkpoint in self._unclear:
+            # Another checkpoint of the same step does not change it.
+            return None
         return "incomplete" if self.waiting.get(checkpoint, UNSETTLED) not in (UNSETTLED, CHANGING) else None
+
+    @property
+    def refused(self) -> bool:
+        """True if the last scan found a checkpoint that waiting alone does not complete."""
+        return any(reason not in (UNSETTLED, CHANGING) and reason != self._absent for reason in self.waiting.values())
+
+    @property
+    def _absent(self) -> str:
+        return f"{self.marker} is not there yet"
 
     def read_loss(self, checkpoint: Path, fingerprint: str) -> Loss | None:
         """Read a known checkpoint, and return how it has changed until now; None if it is as it was."""
@@ -84,7 +102,7 @@ class CheckpointWatcher:
         state = _state(step.path)
         last_state, self._states[step.path] = self._states.get(step.path), state
         if self.marker is not None and not (step.path / self.marker).exists():
-            return f"{self.marker} is not there yet"
+            return self._absent
         known_state, fingerprint = self._fingerprints.get(step.path, (None, ""))
         if known_state != state:
             if self.marker is None and last_state != state:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from msgspec import structs
 
-from longctx.ci.checkpoint_dirs import read_step
+from longctx.ci.checkpoint_dirs import StepReader
 from longctx.ci.launch import Execution
 from longctx.ci.suite_options import SuiteOptions
 from longctx.ci.suite_process import LocalProcesses
@@ -65,6 +65,7 @@ class WatchSettings:
     """The number of checkpoints that share the probability of a wrong failure."""
     doublings: int
     """How often the samples of a checkpoint are doubled where a loss is suspected."""
+    steps: StepReader = field(default_factory=StepReader)
     suite: SuiteOptions
     """The user's pytest options."""
     execution: Execution
@@ -100,7 +101,9 @@ class Watch:
 
     def __init__(self, settings: WatchSettings):
         self.settings = settings
-        self.watcher = CheckpointWatcher(settings.directory, settings.marker, settings.suite.given)
+        self.watcher = CheckpointWatcher(
+            settings.directory, settings.marker, settings.suite.given, reader=settings.steps
+        )  # fmt: skip
         self.history = History(settings.out)
         self.baselines = Baselines(
             self.history, settings.anchor, drop_points=settings.suite.drop_points,
@@ -110,7 +113,7 @@ class Watch:
             options=settings.suite, gpus=(), horizon=settings.horizon, executor=settings.execution.executor,
             doublings=settings.doublings,
         )  # fmt: skip
-        self.alert_text = AlertText(folder=settings.out, suite=settings.suite)
+        self.alert_text = AlertText(folder=settings.out, suite=settings.suite, steps=settings.steps)
         self.alerts = find_alerts(self.history.by_step, self.history.searches)
         self._in_progress: dict[Future[CheckpointResult], _Started] = {}
         self._search: _StartedSearch | None = None
@@ -166,8 +169,12 @@ class Watch:
 
     @property
     def exit_code(self) -> int:
-        """0 if all checkpoints on disk were accepted, in earlier starts too, else 1."""
-        return int(bool(self.history.failures))
+        """0 if all checkpoints on disk were accepted, in earlier starts too, else 1.
+
+        A watch that has refused checkpoints and measured none has accepted none.
+        """
+        measured = [known for known in self.history.measurements.values() if not known.is_gone]
+        return int(bool(self.history.failures) or (self.watcher.refused and not measured))
 
     def print_summary(self) -> None:
         """Print the lines that end a watch."""
@@ -190,7 +197,7 @@ class Watch:
         self._waiting_scans = {path: self._waiting_scans.get(path, 0) + 1 for path in waiting}
         for path, scans in self._waiting_scans.items():
             if scans == NAMED_AT_SCAN:
-                print_timed(f"{path.name}: waiting: {waiting[path]}")
+                print_timed(f"{self._shown(path)}: waiting: {waiting[path]}")
         chosen = self._chosen_steps()
         return [
             one
@@ -200,8 +207,7 @@ class Watch:
 
     def _chosen_steps(self) -> set[int]:
         """Return the steps that --every-nth chooses of all that were on disk since the start or are in the history."""
-        incomplete = (read_step(path, option="DIR").number for path in self.watcher.waiting)
-        self._seen.update((one.step.number for one in self._complete), incomplete)
+        self._seen.update(step.number for step in self.watcher.steps)
         started = (started.checkpoint.step.number for started in self._in_progress.values())
         measured = {*(known.step for known in self.history.measurements.values()), *started}
         return every_nth(self._seen, measured, self.settings.every_nth)
@@ -259,6 +265,7 @@ class Watch:
         gpus, seconds = self._free_gpus.pop(), time.monotonic()
         settings = self.settings
         options = [*settings.suite.given, *(["--launch", settings.launch] if settings.launch else [])]
+        options += settings.steps.words
         processes = LocalProcesses(cancelled=settings.execution.cancelled)
         folder = self.alert_text.folder_of(alert)
         future = settings.execution.submit(run_search, alert, gap, options, folder, processes, gpus)
@@ -384,7 +391,7 @@ class Watch:
         count = f"{len(measurements)} checkpoint{'s' * (len(measurements) != 1)}"
         verdicts = ", ".join(_counts(measurements)) or "nothing measured"
         risk = f"{100 * (1 - settings.suite.confidence):g} % of runs of {settings.horizon} checkpoints"
-        waiting = [f"not measured: {path.name}: {reason}" for path, reason in self.watcher.waiting.items()]
+        waiting = [f"not measured: {self._shown(path)}: {reason}" for path, reason in self.watcher.waiting.items()]
         return [
             f"{count}: {verdicts}{self._mean_cost(measurements)}",
             *suspicion_line(measurements),
@@ -393,6 +400,11 @@ class Watch:
             *waiting,
             f"a gate fails by mistake in at most {risk}",
         ]
+
+    def _shown(self, path: Path) -> str:
+        """Return a checkpoint's path below the directory of the run, or its name if it is elsewhere."""
+        directory = self.settings.directory
+        return str(path.relative_to(directory)) if path.is_relative_to(directory) else path.name
 
     def _mean_cost(self, measurements: Sequence[WatchedCheckpoint]) -> str:
         if not measurements:

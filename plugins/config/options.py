@@ -47,6 +47,14 @@ def _execution_options(command: Literal["watch", "bisect"], parallel: str) -> tu
     )  # fmt: skip
 
 
+def _step_pattern(command: Literal["watch", "bisect"]) -> Option:
+    return Option(
+        flag="--step-pattern", kind="text", declarer=command, table=command, metavar="REGEX",
+        help=r"regular expression whose group is the step in a checkpoint's name, such as 'epoch-(\d+)'",
+        shown_default="the number behind step, iter, checkpoint, ...",
+    )  # fmt: skip
+
+
 _ENDPOINTS = _not_in_a_search("use --good, --bad and --checkpoints")
 _RESULTS = _not_in_a_search("its results are in --out")
 _OUT = _set_by_watch("use --out")
@@ -283,7 +291,7 @@ OPTIONS: tuple[Option, ...] = (
     Option(flag="--bad", kind="path", declarer="bisect", table="bisect", is_required=True, metavar="CKPT",
         help="a checkpoint after it"),
     Option(flag="--checkpoints", kind="path", declarer="bisect", table="bisect", takes_words=True, default=[],
-        metavar="PATTERN", help="the checkpoints between the two; the last number of a name is its step"),
+        metavar="PATTERN", help="the checkpoints between the two"),
     Option(flag="--case", kind="text", declarer="bisect", table="bisect", is_alternative=True, repeats=True,
         metavar="ID", help="search on this case, such as 'test_ruler[niah_single_2-8k]', or on the mean of several",
         shown_default="the worst"),
@@ -301,6 +309,8 @@ OPTIONS: tuple[Option, ...] = (
     Option(flag="--out", kind="path", declarer="bisect", table="bisect", default=Path("out/bisect"), metavar="DIR",
         help="folder for reports, bisect.html, bisect.json and bisect.svg", shown_default="out/bisect"),
 
+    _step_pattern("watch"),
+    _step_pattern("bisect"),
     *_execution_options("watch", "checkpoints to measure at a time; they share the GPUs of --gpus"),
     *_execution_options("bisect", "steps to measure at a time; they cut the range into N + 1 parts"),
 )

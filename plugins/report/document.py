@@ -16,8 +16,8 @@ from typing import Any
 import msgspec
 from msgspec import structs
 
-from longctx.fixtures.checkpoints.checkpoint import step_of
 from longctx.fixtures.checkpoints.consistency import text_config
+from longctx.fixtures.checkpoints.steps import step_of
 from longctx.fixtures.records import Case, CaseResult, Outcome
 from longctx.fixtures.records.report import (
     DepthScore,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from longctx.fixtures.checkpoints.checkpoint import step_of
+from longctx.fixtures.checkpoints.steps import step_of
 from longctx.fixtures.outside_files import read_outside
 from longctx.fixtures.records.report import REPORT_SCHEMA, JsonReport, parse_report
 from longctx.fixtures.records.report_parts import MeanEstimate

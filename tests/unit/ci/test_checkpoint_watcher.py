@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from longctx.ci.checkpoint_dirs import Step, steps_in
+from longctx.ci.checkpoint_dirs import CheckpointsError, Step, StepReader
 from longctx.ci.watch.checkpoint_watcher import UNSETTLED, CheckpointWatcher
 from tests.helpers.checkpoints import CONFIG, TENSORS, files, safetensors, write_step
 
@@ -138,7 +138,7 @@ def test_a_link_shows_no_half_written_checkpoint(tmp_path: Path) -> None:
     [
         ("best-7", "step-300", 300),
         ("step-20", "store/9f3a1c", 20),
-        ("best-20", "store/9f3a1c", 1),
+        ("checkpoint-20", "store/9f3a1c", 20),
         ("step-20", "store/abc", 20),
         ("global_step30", "old/checkpoint-0400", 400),
     ],
@@ -147,7 +147,8 @@ def test_the_step_of_a_link_is_that_of_its_directory(link: str, target: str, num
     (tmp_path / "other" / target).mkdir(parents=True)
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / link).symlink_to(tmp_path / "other" / target)
-    assert steps_in(tmp_path / "run") == [Step(number=number, path=tmp_path / "other" / target)]
+    step = Step(number=number, path=tmp_path / "other" / target)
+    assert StepReader().find(tmp_path / "run").steps == (step,)
 
 
 def test_steps_are_in_numeric_order_and_each_directory_is_there_once(tmp_path: Path) -> None:
@@ -158,7 +159,7 @@ def test_steps_are_in_numeric_order_and_each_directory_is_there_once(tmp_path: P
     # Names that are no checkpoints of this run: of itself, of its parent, of nothing.
     for name, target in (("a-1", "step-500"), ("step-8", "7"), ("b-2", "."), ("c-3", ".."), ("d-4", "none")):
         (run / name).symlink_to(target)
-    assert [step.number for step in steps_in(run)] == [7, 20, 500, 1000]
+    assert [step.number for step in StepReader().find(run).steps] == [7, 20, 500, 1000]
 
 
 def test_what_has_happened_to_a_checkpoint_is_known_after_the_next_scan(tmp_path: Path) -> None:
@@ -190,3 +191,83 @@ def test_what_has_happened_to_a_checkpoint_is_known_after_the_next_scan(tmp_path
     shutil.rmtree(place)
     watcher.scan()
     assert losses() == ("deleted", "deleted")
+
+
+def folders(run: Path, *names: str) -> Path:
+    for name in names:
+        (run / name).mkdir(parents=True)
+    return run
+
+
+def test_two_checkpoints_of_one_step_are_named_and_not_measured(tmp_path: Path) -> None:
+    run = folders(tmp_path, "step-100", "step-200", "step-200-v1", "epoch=1-step=200")
+    found = StepReader().find(run)
+    assert [step.number for step in found.steps] == [100]
+    assert set(found.unclear) == {run / "step-200", run / "step-200-v1", run / "epoch=1-step=200"}
+    reason = found.unclear[run / "step-200"]
+    assert reason.startswith(f"is step 200 like {run}/")
+    assert "; move one away, or give --step-pattern" in reason
+    one = StepReader(pattern=r"^step-(\d+)$").find(run)
+    assert ([step.number for step in one.steps], one.unclear) == ([100, 200], {})
+
+
+@pytest.mark.parametrize(
+    ("pattern", "names", "numbers"),
+    [
+        (r"epoch-(\d+)", ("epoch-3-of-10", "epoch-4-of-10", "logs-1"), [3, 4]),
+        (r"tokens(\d+B)", ("stage1-tokens4B", "stage1-tokens12B"), [4 * 10**9, 12 * 10**9]),
+        (r"^(\d{8})", ("20260301-a", "20260302-b"), [20260301, 20260302]),
+        (r"step=(\d+)", ("epoch=2-step=7-step=8",), [7]),
+    ],
+)
+def test_a_pattern_decides_which_number_is_the_step(
+    pattern: str, names: tuple[str, ...], numbers: list[int], tmp_path: Path
+) -> None:
+    found = StepReader(pattern=pattern).find(folders(tmp_path, *names))
+    assert ([step.number for step in found.steps], found.unclear) == (numbers, {})
+
+
+@pytest.mark.parametrize("pattern", ["(", "x", "(a)(b)", "*", "(?P<x"])
+def test_a_pattern_without_one_group_is_refused(pattern: str) -> None:
+    with pytest.raises(CheckpointsError, match=r"^--step-pattern: "):
+        StepReader(pattern=pattern)
+
+
+@pytest.mark.parametrize(
+    ("inner", "expected"),
+    [
+        (("actor/huggingface", "critic/huggingface"), "actor/huggingface"),
+        (("hf",), "hf"),
+        (("policy/weights/hf",), "policy/weights/hf"),
+        (("", "draft"), ""),
+    ],
+)
+def test_a_checkpoint_deeper_in_the_directory_of_its_step_is_found(
+    inner: tuple[str, ...], expected: str, tmp_path: Path
+) -> None:
+    outer = tmp_path / "global_step_40"
+    for name in inner:
+        (outer / name).mkdir(parents=True, exist_ok=True)
+        (outer / name / "config.json").write_text("{}")
+    (step,) = StepReader().find(tmp_path).steps
+    assert (step.number, step.path, step.name) == (40, outer / expected, "global_step_40")
+    assert StepReader().read(step.path, option="--good").number == 40
+
+
+def test_several_checkpoints_of_one_step_are_asked_about(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / "step-1" / name).mkdir(parents=True)
+        (tmp_path / "step-1" / name / "config.json").write_text("{}")
+    found = StepReader().find(tmp_path)
+    assert "holds several checkpoints (a, b)" in found.unclear[tmp_path / "step-1"]
+
+
+def test_a_measured_checkpoint_stays_when_another_one_of_its_step_comes(tmp_path: Path) -> None:
+    place = write_step(tmp_path, 1)
+    watcher = CheckpointWatcher(tmp_path)
+    watcher.scan()
+    (found,) = watcher.scan()
+    (tmp_path / "checkpoint-1").mkdir()
+    assert watcher.scan() == []
+    assert watcher.find_loss(place, found.fingerprint) is None
+    assert watcher.refused

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
+from longctx.ci.checkpoint_dirs import StepReader
 from longctx.ci.suite_options import SuiteOptions
 from longctx.ci.watch.alert_text import AlertText, headline
 from longctx.ci.watch.alerts import Alert, find_alerts
@@ -178,7 +179,7 @@ def test_an_alert_says_what_to_do_and_the_steps_that_a_search_has_found(tmp_path
         known.append(replace(measured(step, a=points), checkpoint=str(place), compared_with=anchor))
     for step in (1, 3, 4, 5, 6):
         (tmp_path / f"step-{step}").mkdir()
-    text = AlertText(folder=tmp_path / "out", suite=SUITE)
+    text = AlertText(folder=tmp_path / "out", suite=SUITE, steps=StepReader())
     facts = dict(text.facts(find_alerts(known)[0]))
     folder = f"{tmp_path}/out/alerts/step-6-f6"
     assert facts == {

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from longctx.ci.checkpoint_dirs import StepReader
 from longctx.ci.suite_options import SuiteOptions
 from longctx.ci.watch.alert_text import AlertText
 from longctx.ci.watch.alerts import find_alerts
@@ -59,7 +60,7 @@ def write_page(
         options=("--lengths", "4k"),
         counts_gpus=counts_gpus,
         alerts=(),
-        alert_text=AlertText(folder=folder, suite=SUITE),
+        alert_text=AlertText(folder=folder, suite=SUITE, steps=StepReader()),
         summary=("measured",),
     )
     return write_index(folder, measurements, run).read_text(encoding="utf-8")
@@ -101,7 +102,7 @@ def test_the_page_shows_alerts_with_their_state(tmp_path: Path) -> None:
     )  # fmt: skip
 
     def texts(*searches: Search) -> str:
-        alerts, text = find_alerts(known, searches), AlertText(folder=tmp_path, suite=SUITE)
+        alerts, text = find_alerts(known, searches), AlertText(folder=tmp_path, suite=SUITE, steps=StepReader())
         run = WatchedRun(
             directory=Path("/run"), anchor=1, options=(), alerts=alerts, alert_text=text, counts_gpus=False, summary=()
         )  # fmt: skip

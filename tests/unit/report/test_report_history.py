@@ -12,7 +12,6 @@ from jsonschema import Draft202012Validator
 from msgspec.structs import replace
 
 from longctx.ci.history_command import main
-from longctx.fixtures.checkpoints.checkpoint import step_of
 from longctx.fixtures.records.report import JsonReport, report_data
 from longctx.fixtures.records.report_parts import LikelihoodPanel, LikelihoodSummary, LikelihoodTokens, MeanEstimate
 from longctx.plugins.report.document import document
@@ -31,27 +30,6 @@ from longctx.plugins.report.scalars import ScalarsError, check_extra, scalars, w
 from longctx.plugins.reports import _write_json
 from tests.helpers.reports import run_summary
 from tests.helpers.runs import SCHEMA
-
-
-@pytest.mark.parametrize(
-    ("path", "step"),
-    [
-        ("/models/run/step_1000", 1000), ("runs/checkpoint-500", 500), ("global_step2000/hf", 2000),
-        ("iter_0001000", 1000), ("ckpt.300", 300), ("a/step_5/b/step_70/model", 70), ("Step-12", 12),
-        ("steps_3.json", 3), ("llama-3.1-8b", None), ("/models/footstep_9", None), ("v2/model", None),
-        ("stepping-2", None), ("", None),
-    ],
-)  # fmt: skip
-def test_the_step_is_the_number_after_the_last_word_for_a_step(path: str, step: int | None) -> None:
-    assert step_of(path) == step
-
-
-@pytest.mark.parametrize(
-    ("name", "step"),
-    [("run3-1500", 1500), ("step_1000_v2", 1000), ("checkpoint-500", 500), ("0042", 42), ("final", None)],
-)
-def test_the_last_number_of_a_checkpoints_name_counts_if_it_names_no_step(name: str, step: int | None) -> None:
-    assert step_of(name, any_number=True) == step
 
 
 def report(**changed: Any) -> JsonReport:
