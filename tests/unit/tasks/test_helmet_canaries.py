@@ -257,11 +257,6 @@ def test_an_echo_counts_in_the_papers_scores(task: str) -> None:
     assert [HELMET[task].score(one, one.context).value for one in drawn] == [0.0] * len(drawn)
 
 
-@pytest.mark.parametrize("task", [*ICL, *NEEDLES])
-def test_classes_and_needles_are_scored_alike_in_both(task: str) -> None:
-    assert HELMET[task].paper_variant.grade is HELMET[task].grade
-
-
 def test_the_papers_score_of_a_right_answer_is_1_too() -> None:
     for name, task in load_tasks(scoring="paper").items():
         if name in HELMET:
