@@ -187,12 +187,13 @@ def measure(
         words = [comparison.decision for comparison in comparisons]
         failed += "fail" in words
         lost_here += "lost here" in words and "fail" not in words
-        # Where one panel was in doubt, all pairs of all panels were measured.
-        is_pooled = len(comparisons) > 1 and any(comparison.analysis.is_doubtful for comparison in comparisons)
-        seen = [
-            len(refs.union(panel.order[: len(panel.order) if is_pooled else each.analysis.samples]))
-            for refs, (panel, *_), each in zip(known, compared, comparisons, strict=True)
-        ]
+        # Where one panel was in doubt at a look, all panels were measured up to it.
+        doubts = [share for each in comparisons for share in each.analysis.doubts] if len(comparisons) > 1 else []
+        last = min([each.look for each in comparisons if each.look] or [max(doubts, default=0.0)])
+        seen = []
+        for refs, (panel, *_), each in zip(known, compared, comparisons, strict=True):
+            own = math.ceil(each.look * len(panel.order)) if each.look else each.analysis.samples
+            seen.append(len(refs.union(panel.order[: max(own, math.ceil(last * len(panel.order)))])))
         pairs.append(float(np.mean(seen)))
         if "fail" in words:
             decided.append(seen[words.index("fail")])

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -40,10 +40,13 @@ ESTIMATE_CLUSTERS_AHEAD = 256
 SPARE_SHARE = 0.05
 # A loss counts as detectable if it is shown with this probability; the second number is the normal quantile of it.
 POWER, POWER_QUANTILE = 0.8, 0.8416
-# The share of a panel's error probability for failures before all pairs are known.
-EARLY_SHARE = 0.2
+# A loss is tested for the model after these shares of all pairs. Each of the first looks has this share of the
+# probability of error, and the look at all pairs has the rest.
+LOOKS, LOOK_SHARE = (1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2), 0.1
 # The loss on a panel whose p-value is larger is left to the samples; else all panels of the run are tested together.
 DOUBTFUL_P_VALUE = 0.1
+# The share of the error of a mean of the model that belongs to its tests before all samples are known.
+EARLY_SHARE = 0.2
 
 Scores = Mapping[SampleRef, float]
 OfModel = Literal["above", "near", "below"]
@@ -54,26 +57,36 @@ class ErrorShares:
     """The probabilities of error that the tests of a failure may use, so that it holds for the model."""
 
     early: float
-    """For a failure before all pairs are known, by evidence on the model."""
+    """For a failure before all samples are known; of a comparison, at each look."""
 
     complete: float
-    """For a failure by the exact test on all pairs of the panel."""
+    """For a failure by the test of all samples."""
 
-    pooled: float | None
-    """For a failure by the exact test on all pairs of all panels of the run; None for a single panel."""
+    pooled: float | None = None
+    """For failures by the pairs of all panels of the run together, at all looks; None for a single panel."""
+
+    @classmethod
+    def of_mean(cls, error: float) -> ErrorShares:
+        """Share the error probability of a mean out to its tests."""
+        return cls(early=EARLY_SHARE * error, complete=(1 - EARLY_SHARE) * error)
 
     @classmethod
     def of_run(cls, error: float, panels: int) -> ErrorShares:
-        """Share the error probability of a run out to its panels and their tests (Bonferroni).
+        """Share the error probability of a comparison out to its panels and their looks (Bonferroni).
 
-        Half of it belongs to the test on all panels, if there are several.
+        Half of it belongs to the tests of all panels together, if there are several.
         """
         of_panel = error / (2 * panels) if panels > 1 else error
         return cls(
-            early=EARLY_SHARE * of_panel,
-            complete=(1 - EARLY_SHARE) * of_panel,
+            early=look_error(of_panel, LOOKS[0]),
+            complete=look_error(of_panel, 1),
             pooled=error / 2 if panels > 1 else None,
         )
+
+
+def look_error(error: float, share: float) -> float:
+    """Return the part of an error probability that the look at this share of all pairs has."""
+    return error * (LOOK_SHARE if share < 1 else 1 - LOOK_SHARE * len(LOOKS))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,19 +172,17 @@ class InterimAnalysis:
     neither."""
 
     p_value: float | None = None
-    """For a comparison that has lost too much on all its pairs: the probability that an unchanged model loses as
-    much."""
+    """For a comparison that has lost too much on all its pairs, or failed before: the probability that an unchanged
+    model loses as much."""
+
+    doubts: tuple[float, ...] = ()
+    """The looks, as shares of all pairs, at which an open comparison has lost more than most unchanged models do. All
+    panels together may show it for the model."""
 
     @property
     def is_settled(self) -> bool:
         """True once the verdict is final or the estimate precise, so that no further sample is needed."""
         return self.decision is not None or self.is_precise
-
-    @property
-    def is_doubtful(self) -> bool:
-        """True if all planned pairs have lost too much, and all panels together may show it for the model."""
-        is_complete = self.samples == self.planned_samples and self.decision is None
-        return is_complete and self.p_value is not None and self.p_value <= DOUBTFUL_P_VALUE
 
 
 def analyze(
@@ -234,49 +245,93 @@ def analyze_pairs(
     scores: Scores,
     baseline: Scores,
     *,
-    full: bool = False,
+    least_share: float = 0.0,
     pairs: int | None = None,
 ) -> InterimAnalysis:
     """Test non-inferiority on the prefix of a queue that both models have finished.
 
-    `pairs` is the number of clusters that can be compared at all, by default all of the queue.
+    `least_share` is the share of all pairs that the result rests on even if fewer decide. `pairs` is the number of
+    clusters that can be compared at all, by default all of the queue.
     """
     paired = {ref: scores[ref] - baseline[ref] for ref in scores.keys() & baseline}
     differences = queue.weighted_means(paired)
-    clusters = len(differences)
+    clusters, population = len(differences), len(queue.clusters)
     decision = _decide_pairs(hypothesis, queue, differences)
-    p_value = None
-    known = len(queue.clusters) if pairs is None else min(pairs, len(queue.clusters))
-    if decision is None and hypothesis.confirmation and 0 < known <= clusters:
-        # All pairs are known, so the samples have lost too much, or it is not known whether they have.
-        sums, largest = np.array(list(queue.unit_sums(differences).values())).reshape(-1, 2).T
-        if -sums.sum() * len(queue.clusters) >= (hypothesis.limit - TIE_TOLERANCE) * max(1, clusters):
-            p_value = loss_p_value(sums, largest)
+    p_value: float | None = None
+    doubts: list[float] = []
+    if hypothesis.confirmation is not None:
+        decided = clusters if decision is None else decision.stopping_time
+        looks = list(_looks(hypothesis, queue, differences[:decided]))
+        is_all = clusters == (population if pairs is None else min(pairs, population)) > 0
+        if decision is None and is_all and _has_lost_too_much(hypothesis, queue, differences):
+            looks.append(_Look(share=1, clusters=clusters, p_value=_p_value(queue, differences)))
+            p_value = looks[-1].p_value
             if p_value <= hypothesis.confirmation.complete:
                 decision = Decision(verdict="fail", stopping_time=clusters)
-    stop = clusters if decision is None or full else decision.stopping_time
-    return _analysis(decision, queue, stop, p_value=p_value)
+        elif decision is not None and decision.verdict == "fail":
+            p_value = looks[-1].p_value
+        doubts = [look.share for look in looks if look.p_value <= DOUBTFUL_P_VALUE]
+    least = min(clusters, look_clusters(queue, least_share))
+    stop = clusters if decision is None else max(decision.stopping_time, least)
+    return _analysis(decision, queue, stop, p_value=p_value, doubts=tuple(doubts))
 
 
-def pooled_p_value(
-    compared: Iterable[tuple[NonInferiority | None, ClusteredQueue, Floats | None]],
-) -> float | None:
-    """Return the probability that an unchanged model loses as much on all panels of a run together.
+class _Look(NamedTuple):
+    """A look at the first pairs of a panel, which have lost too much."""
 
-    A panel has its hypothesis, its queue and the differences of all its clusters. Returns None if a panel's pairs are
-    not all known, or the mean of the panels' losses is allowed.
+    share: float
+    clusters: int
+    p_value: float
+
+
+def look_clusters(queue: ClusteredQueue, share: float) -> int:
+    """Return the number of clusters after which a look at this share of all pairs is due."""
+    return math.ceil(share * len(queue.clusters))
+
+
+def _looks(hypothesis: NonInferiority, queue: ClusteredQueue, differences: Floats) -> Iterator[_Look]:
+    """Yield the looks before all pairs are known at which the first clusters have lost too much."""
+    for share in LOOKS:
+        clusters = look_clusters(queue, share)
+        if queue.min_clusters <= clusters <= len(differences):
+            seen = differences[:clusters]
+            if _has_lost_too_much(hypothesis, queue, seen):
+                yield _Look(share, clusters, _known_p_value(queue, seen.tobytes()))
+
+
+def _has_lost_too_much(hypothesis: NonInferiority, queue: ClusteredQueue, differences: Floats) -> bool:
+    return -queue.mean_difference(differences) >= hypothesis.limit - TIE_TOLERANCE
+
+
+def _p_value(queue: ClusteredQueue, differences: Floats) -> float:
+    """Return the probability that an unchanged model loses as much on the first clusters."""
+    sums, largest = np.array(list(queue.unit_sums(differences).values())).reshape(-1, 2).T
+    return loss_p_value(sums, largest)
+
+
+@lru_cache(maxsize=1024)
+def _known_p_value(queue: ClusteredQueue, differences: bytes) -> float:
+    # Workers look at the same pairs again and again.
+    return _p_value(queue, np.frombuffer(differences))
+
+
+def pooled_p_value(compared: Iterable[tuple[NonInferiority, ClusteredQueue, Floats]]) -> float | None:
+    """Return the probability that an unchanged model loses as much on the first clusters of all panels together.
+
+    A panel has its hypothesis, its queue and the differences of these clusters. Returns None if the mean of the panels'
+    losses is allowed.
     """
     units: dict[tuple[str, int], tuple[float, float]] = {}
-    limit = 0.0
+    lost = 0.0
     for hypothesis, queue, differences in compared:
-        if hypothesis is None or differences is None:
-            return None
-        limit += hypothesis.limit
+        if not len(differences):
+            continue
+        lost -= queue.mean_difference(differences) + hypothesis.limit
         for unit, (total, largest) in queue.unit_sums(differences).items():
             known = units.get(unit, (0.0, 0.0))
             units[unit] = known[0] + total, known[1] + largest
     sums, largest_sums = np.array(list(units.values())).reshape(-1, 2).T
-    return loss_p_value(sums, largest_sums) if -sums.sum() >= limit - TIE_TOLERANCE else None
+    return loss_p_value(sums, largest_sums) if lost >= -TIE_TOLERANCE else None
 
 
 def pair_evidence(hypothesis: NonInferiority, queue: ClusteredQueue, differences: Floats) -> tuple[Floats, Floats]:
@@ -331,12 +386,8 @@ def pairs_until_verdict(
     analysis: InterimAnalysis,
     scores: Scores,
     baseline: Scores,
-    *,
-    full: bool = False,
 ) -> Sequence[SampleRef]:
     """Return the prefix of the queue that any verdict on pairs needs; see `samples_until_verdict`."""
-    if full:
-        return queue.refs
     finished = queue.weighted_means(
         {ref: scores[ref] - baseline[ref] for ref in _refs_between(queue, 0, analysis.clusters)}
     )
@@ -404,18 +455,16 @@ def _decide_pairs(hypothesis: NonInferiority, queue: ClusteredQueue, differences
         population=population,
         strata=queue.drawn_strata,
     )
-    if hypothesis.confirmation is None or decision is None or decision.verdict == "pass":
+    if hypothesis.confirmation is None:
         return decision
-    # Evidence about the model needs a uniformly random order.
-    if queue.drawn_strata is None:
-        _, inferior = model_paired_evidence(differences, queue.haystacks, drop=hypothesis.drop / queue.scale, clear=0.0)
-        shown = inferior >= -math.log(hypothesis.confirmation.early)
-        shown[: decision.stopping_time - 1] = False
-        if shown.any():
-            return Decision(verdict="fail", stopping_time=int(shown.argmax()) + 1)
-    if len(differences) == population and -queue.scale * math.fsum(differences) < population * (
-        hypothesis.limit - TIE_TOLERANCE
-    ):
+    passes = decision is not None and decision.verdict == "pass"
+    seen = differences[: decision.stopping_time - 1] if decision is not None and passes else differences
+    for look in _looks(hypothesis, queue, seen):
+        if look.p_value <= hypothesis.confirmation.early:
+            return Decision(verdict="fail", stopping_time=look.clusters)
+    if passes:
+        return decision
+    if len(differences) == population and not _has_lost_too_much(hypothesis, queue, differences):
         return Decision(verdict="pass", stopping_time=population)
     return None
 
@@ -428,6 +477,7 @@ def _analysis(
     is_precise: bool = False,
     of_model: OfModel | None = None,
     p_value: float | None = None,
+    doubts: tuple[float, ...] = (),
 ) -> InterimAnalysis:
     return InterimAnalysis(
         decision=decision,
@@ -437,6 +487,7 @@ def _analysis(
         is_precise=is_precise,
         of_model=of_model,
         p_value=p_value,
+        doubts=doubts,
     )
 
 

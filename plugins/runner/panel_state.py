@@ -16,7 +16,8 @@ from longctx.plugins.evidence.statistics import most_probable
 from longctx.plugins.journal import Journal, likelihood_key, repeat_key
 from longctx.plugins.verdicts.hypotheses import PanelKey, build_panels
 from longctx.plugins.verdicts.likelihood_gates import build_rules
-from longctx.plugins.verdicts.panels import ModelRole, Panel, PanelStatus
+from longctx.plugins.verdicts.panels import NO_LOOK, ModelRole, Panel, PanelStatus, SharedLook
+from longctx.plugins.verdicts.regression import PanelPairs, decide_together, shared_looks
 
 # The largest number of a case's samples whose answers are shown beside the baseline's because the scores differ.
 MOST_FLIPPED = 100
@@ -49,7 +50,8 @@ class PanelState:
         self._keys: dict[PanelKey, Mapping[SampleRef, str]] = {}
         self._likelihood_keys: dict[PanelKey, Mapping[SampleRef, str]] = {}
         # A waiting worker calls `status` of every panel again and again, mostly without a new result in between.
-        self._statuses: dict[tuple[str, int, bool], tuple[tuple[object, ...], PanelStatus]] = {}
+        self._statuses: dict[tuple[str, int, SharedLook], tuple[tuple[object, ...], PanelStatus]] = {}
+        self._looks: tuple[list[PanelStatus], Mapping[PanelKey, SharedLook]] | None = None
 
     @property
     def executions(self) -> dict[str, Mapping[str, str]]:
@@ -169,36 +171,61 @@ class PanelState:
 
         `failed` are the ids of cases to leave aside, by default those that failed according to the journal.
         """
-        return self._status(panel, failed, all_pairs=self._tests_all_panels)
+        return self._status(panel, failed, self._shared_looks().get((panel.family, panel.length), NO_LOOK))
 
     def doubtful_panels(self) -> list[Panel]:
         """Return the other panels whose pairs a loss of one panel still needs; empty if there is no such loss."""
-        if not self._tests_all_panels:
-            return []
-        return [panel for panel in self._compared if self.status(panel).next_samples]
+        waiting = any(look.waits for look in self._shared_looks().values())
+        return [panel for panel in self._compared if self.status(panel).next_samples] if waiting else []
 
     @property
     def _compared(self) -> list[Panel]:
         return [panel for panel in self.panels.values() if panel.non_inferiority is not None]
 
-    @property
-    def _tests_all_panels(self) -> bool:
-        """True if the loss of one panel is to be tested on all panels together."""
-        compared = self._compared
-        if len(compared) < 2 or "baseline" not in self.journals:
-            return False
-        return any(self._status(panel, None, all_pairs=False).is_doubtful for panel in compared)
+    def _shared_looks(self) -> Mapping[PanelKey, SharedLook]:
+        """Return by panel what it needs so that the loss of one of them can be tested on all together."""
+        panels = self._compared if "baseline" in self.journals else []
+        statuses = [self._status(panel, None, NO_LOOK) for panel in panels]
+        if self._looks is None or list(map(id, self._looks[0])) != list(map(id, statuses)):
+            self._looks = statuses, self._next_looks(list(zip(panels, statuses, strict=True)))
+        return self._looks[1]
 
-    def _status(self, panel: Panel, failed: Collection[str] | None, *, all_pairs: bool) -> PanelStatus:
+    def _next_looks(self, statuses: Sequence[tuple[Panel, PanelStatus]]) -> Mapping[PanelKey, SharedLook]:
+        compared: list[PanelPairs] = []
+        available: list[int] = []
+        for panel, status in statuses:
+            assert status.comparison is not None
+            baseline = self.scores(panel, "baseline")
+            queue, differences = panel.differences(self.scores(panel), baseline, failed=self.failures(panel))
+            compared.append(PanelPairs(panel=panel, analysis=status.comparison, queue=queue, differences=differences))
+            available.append(len(queue.weighted_means(baseline) if self.baseline_is_final else queue.clusters))
+        least, is_open = 0.0, False
+        for share in shared_looks(compared):
+            least = share
+            # A finished baseline may lack pairs for a look, which is left out then.
+            is_open = any(
+                len(pairs.differences) < min(pairs.needed(share), most)
+                for pairs, most in zip(compared, available, strict=True)
+            )
+            if is_open:
+                break
+        looks: dict[PanelKey, SharedLook] = {}
+        for pairs, decision in zip(compared, decide_together(compared), strict=True):
+            # All panels are measured in step.
+            waits = is_open and len(pairs.differences) >= pairs.needed(least)
+            looks[pairs.panel.family, pairs.panel.length] = SharedLook(
+                share=least, waits=waits, has_failed=decision.decision == "fail"
+            )
+        return looks
+
+    def _status(self, panel: Panel, failed: Collection[str] | None, look: SharedLook) -> PanelStatus:
         left_aside = set(self.failures(panel) if failed is None else failed)
         scores = self.scores(panel)
         baseline = self.scores(panel, "baseline") if "baseline" in self.journals else None
-        place, inputs = (panel.family, panel.length, all_pairs), (scores, baseline, left_aside)
+        place, inputs = (panel.family, panel.length, look), (scores, baseline, left_aside)
         if place not in self._statuses or self._statuses[place][0] != inputs:
             control = baseline if self.baseline_is_final else None
-            status = panel.status(
-                scores, baseline=baseline, control_variate=control, failed=left_aside, all_pairs=all_pairs
-            )
+            status = panel.status(scores, baseline=baseline, control_variate=control, failed=left_aside, look=look)
             self._statuses[place] = inputs, status
         return self._statuses[place][1]
 

@@ -126,7 +126,7 @@ def build_panels(thresholds: Thresholds, scope: Scope) -> dict[PanelKey, Panel]:
     for group in gate_hypotheses.values():
         tests += sum(hypothesis.threshold is not None for hypothesis in group)
     alpha = (1 - thresholds.verdict.confidence) / max(1, tests)
-    below = ErrorShares.of_run(alpha / scope.series, 1) if fails_only_below(thresholds, scope) else None
+    below = ErrorShares.of_mean(alpha / scope.series) if fails_only_below(thresholds, scope) else None
     zone = from_points(thresholds.verdict.indifference_zone)
     is_compared = scope.has_baseline and not scope.is_same_checkpoint
     non_inferiority = _non_inferiority(thresholds, scope, panels=len(tested)) if is_compared else None

@@ -27,6 +27,7 @@ from longctx.plugins.evidence.sequential import (
     Scores,
     analyze,
     analyze_pairs,
+    look_clusters,
     pairs_until_verdict,
     samples_until_verdict,
 )
@@ -57,10 +58,22 @@ class PanelStatus:
     comparison: InterimAnalysis | None
     """The test against the baseline; None without one."""
 
-    @property
-    def is_doubtful(self) -> bool:
-        """True if a loss of the pairs is to be tested on all panels of the run together."""
-        return self.comparison is not None and self.comparison.is_doubtful
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedLook:
+    """The next look at the pairs of all panels together, as one panel sees it."""
+
+    share: float = 0.0
+    """The share of its pairs that the look needs."""
+
+    waits: bool = False
+    """True if the panel's own pairs wait until the other panels have theirs."""
+
+    has_failed: bool = False
+    """True if the last look has shown a loss on this panel."""
+
+
+NO_LOOK = SharedLook()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,23 +197,24 @@ class Panel:
         *,
         control_variate: Scores | None = None,
         failed: Collection[str] = (),
-        full: bool = False,
+        least_share: float = 0.0,
     ) -> InterimAnalysis:
         """Test the panel's non-inferiority on its cases without the failed ones.
 
-        A `control_variate` is all that there will be of the baseline. With `full` the verdict waits for all pairs.
+        A `control_variate` is all that there will be of the baseline. The result rests on `least_share` of all pairs.
         """
         assert self.non_inferiority is not None
         queue = self._paired_queue(failed)
         pairs = None if control_variate is None else len(queue.weighted_means(control_variate))
-        return analyze_pairs(self.non_inferiority, queue, scores, baseline, full=full or self.full, pairs=pairs)
+        least_share = 1.0 if self.full else least_share
+        return analyze_pairs(self.non_inferiority, queue, scores, baseline, least_share=least_share, pairs=pairs)
 
-    def differences(self, scores: Scores, baseline: Scores, *, failed: Collection[str] = ()) -> Floats | None:
-        """Return the difference of every cluster of a panel whose pairs are all known; None for any other."""
+    def differences(
+        self, scores: Scores, baseline: Scores, *, failed: Collection[str] = ()
+    ) -> tuple[ClusteredQueue, Floats]:
+        """Return the queue of all pairs, and the differences of its first clusters, up to one that lacks a score."""
         queue = self._paired_queue(failed)
-        differences = {ref: scores[ref] - baseline[ref] for ref in scores.keys() & baseline}
-        values = queue.weighted_means(differences)
-        return values if len(values) == len(queue.clusters) else None
+        return queue, queue.weighted_means({ref: scores[ref] - baseline[ref] for ref in scores.keys() & baseline})
 
     def status(
         self,
@@ -209,13 +223,13 @@ class Panel:
         baseline: Scores | None = None,
         control_variate: Scores | None = None,
         failed: Collection[str] = (),
-        all_pairs: bool = False,
+        look: SharedLook = NO_LOOK,
     ) -> PanelStatus:
         """Return the state of the tests and the samples to measure next.
 
         `baseline` is None in a run without one. A baseline whose scores are also the `control_variate` is finished:
-        the samples it lacks will never be measured, so the pairs end before the first of them. With `all_pairs`, all of
-        them are measured, since a loss on another panel is tested on all panels together.
+        the samples it lacks will never be measured, so the pairs end before the first of them. `look` says which pairs
+        a loss on another panel needs.
         """
         known = _PanelScores(model=scores, baseline=baseline, control_variate=control_variate, failed=failed)
         analyses = {
@@ -226,7 +240,7 @@ class Panel:
         comparison = None
         if self.non_inferiority is not None and baseline is not None:
             comparison = self.analyze_pairs(
-                scores, baseline, control_variate=control_variate, failed=failed, full=all_pairs
+                scores, baseline, control_variate=control_variate, failed=failed, least_share=look.share
             )
         compared = () if comparison is None else self._paired_queue(failed).refs[: comparison.samples]
         paired_counts = _count_by_case(compared)
@@ -239,7 +253,7 @@ class Panel:
         return PanelStatus(
             evidence_counts=evidence_counts,
             paired_counts=paired_counts,
-            next_samples=self._next_samples(known, analyses, comparison, all_pairs=all_pairs),
+            next_samples=self._next_samples(known, analyses, comparison, look),
             analyses=analyses,
             comparison=comparison,
         )
@@ -252,11 +266,10 @@ class Panel:
         known: _PanelScores,
         analyses: Mapping[Hypothesis, InterimAnalysis],
         comparison: InterimAnalysis | None,
-        *,
-        all_pairs: bool,
+        look: SharedLook,
     ) -> tuple[tuple[ModelRole, SampleRef], ...]:
         """Return the missing samples of the soonest verdicts in queue order, the model's before the baseline's."""
-        pairs = self._refs_for_pairs(known, comparison, full=all_pairs or self.full)
+        pairs = self._refs_for_pairs(known, comparison, look)
         wanted = set(pairs)
         for hypothesis, analysis in analyses.items():
             queue = self.queue(hypothesis.case_ids.difference(known.failed))
@@ -281,21 +294,17 @@ class Panel:
         return tuple(needed[:MAX_CLUSTERS_AHEAD])
 
     def _refs_for_pairs(
-        self, known: _PanelScores, comparison: InterimAnalysis | None, *, full: bool
+        self, known: _PanelScores, comparison: InterimAnalysis | None, look: SharedLook
     ) -> Sequence[SampleRef]:
         """Return the samples that the soonest verdict against the baseline needs, as far as they can be paired."""
         if comparison is None or self.non_inferiority is None or known.baseline is None:
             return ()
-        if comparison.decision is not None and not full:
-            return ()
-        refs = pairs_until_verdict(
-            self.non_inferiority,
-            self._paired_queue(known.failed),
-            comparison,
-            known.model,
-            known.baseline,
-            full=full,
-        )
+        queue = self._paired_queue(known.failed)
+        least = look_clusters(queue, 1 if self.full else look.share)
+        refs: Sequence[SampleRef] = queue.refs[: queue.sample_count(least)]
+        if comparison.decision is None and not (self.full or look.waits or look.has_failed):
+            own = pairs_until_verdict(self.non_inferiority, queue, comparison, known.model, known.baseline)
+            refs = own if len(own) > len(refs) else refs
         if known.control_variate is None:
             return refs
         return tuple(takewhile(known.control_variate.__contains__, refs))

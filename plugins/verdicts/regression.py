@@ -1,9 +1,8 @@
 """The comparison with a baseline: one verdict per panel on paired samples.
 
-A loss on the planned samples fails a run if it is shown for the model: by evidence on the model before all pairs are
-known, by the exact test of all pairs of the panel, or by that of all panels together. Else it is "lost here": the
-samples have lost too much, as those of an unchanged model sometimes do. Where they seldom do, the loss is suspected,
-and more samples may show it.
+A loss fails a run if it is shown for the model: at one of a few looks at the pairs of the panel, the last of which sees
+all of them, or at a look at the pairs of all panels together. Else it is "lost here": the samples have lost too much,
+as those of an unchanged model sometimes do. Where they seldom do, the loss is suspected, and more samples may show it.
 """
 
 from __future__ import annotations
@@ -15,9 +14,19 @@ from typing import Literal
 from longctx.fixtures.lengths import format_length
 from longctx.fixtures.records import Verdict, VerdictWord
 from longctx.plugins.evidence.clusters import ClusteredQueue, SampleRef
+from longctx.plugins.evidence.e_process import Floats
 from longctx.plugins.evidence.haystacks import HaystackCorrelation, correlation, model_paired_interval
 from longctx.plugins.evidence.points import to_points
-from longctx.plugins.evidence.sequential import InterimAnalysis, Scores, detectable_panel_loss, pooled_p_value
+from longctx.plugins.evidence.sequential import (
+    ErrorShares,
+    InterimAnalysis,
+    NonInferiority,
+    Scores,
+    detectable_panel_loss,
+    look_clusters,
+    look_error,
+    pooled_p_value,
+)
 from longctx.plugins.evidence.statistics import paired_interval
 from longctx.plugins.thresholds.records import RegressionSettings
 from longctx.plugins.verdicts.diagnoses import flips
@@ -77,45 +86,90 @@ class PanelDecision:
     p_value: float | None
     """The probability that an unchanged model loses as much; None if the samples have not lost too much."""
 
-    is_bound: bool = False
-    """True if the probability is at most `p_value`."""
+    look: float | None = None
+    """The look, as a share of all pairs, at which all panels together have shown the loss; None without one."""
 
     is_suspected: bool = False
     """True if the loss is not shown, and few runs of an unchanged model have one as large."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PanelPairs:
+    """A panel with the test of its pairs."""
+
+    panel: Panel
+    analysis: InterimAnalysis
+    queue: ClusteredQueue
+    differences: Floats
+    """Of the first clusters of the queue, up to one that lacks a score."""
+
+    def needed(self, share: float) -> int:
+        """Return the number of clusters that a look at this share of all pairs needs."""
+        return look_clusters(self.queue, share)
+
+    def first(self, share: float) -> tuple[NonInferiority, ClusteredQueue, Floats]:
+        """Return the hypothesis, the queue and the differences for such a look."""
+        assert self.panel.non_inferiority is not None
+        return self.panel.non_inferiority, self.queue, self.differences[: self.needed(share)]
+
+
 def compare_panels(compared: Sequence[ComparedPanel], control_variate: Scores | None = None) -> list[PanelDecision]:
     """Decide on all panels of a run. A loss that one panel leaves in doubt is tested on all of them together."""
-    analyses = [
-        panel.analyze_pairs(scores, baseline, control_variate=control_variate) for panel, scores, baseline in compared
+    pairs = []
+    for panel, scores, baseline in compared:
+        analysis = panel.analyze_pairs(scores, baseline, control_variate=control_variate)
+        queue, differences = panel.differences(scores, baseline)
+        pairs.append(PanelPairs(panel=panel, analysis=analysis, queue=queue, differences=differences))
+    return decide_together(pairs)
+
+
+def shared_looks(compared: Sequence[PanelPairs]) -> list[float]:
+    """Return the looks, as shares of all pairs, at which a loss of one panel is tested on all of them together."""
+    return sorted({share for pairs in compared for share in pairs.analysis.doubts}) if len(compared) > 1 else []
+
+
+def decide_together(compared: Sequence[PanelPairs]) -> list[PanelDecision]:
+    """Decide on all panels of a run, given the test of each."""
+    shown: dict[int, tuple[float, float]] = {}
+    of_all: float | None = None
+    for share in shared_looks(compared):
+        if not all(len(pairs.differences) >= pairs.needed(share) for pairs in compared):
+            continue
+        p_value = pooled_p_value(pairs.first(share) for pairs in compared)
+        of_all = p_value if share == 1 else None
+        for place, pairs in enumerate(compared):
+            shares = _confirmation(pairs.panel)
+            if p_value is None or shares is None or share not in pairs.analysis.doubts:
+                continue
+            if p_value <= look_error(shares.pooled or 0.0, share):
+                shown.setdefault(place, (share, p_value))
+    return [
+        _comparison(pairs.panel, pairs.analysis, shown.get(place), of_all, panels=len(compared))
+        for place, pairs in enumerate(compared)
     ]
-    pooled = None
-    if len(compared) > 1 and any(analysis.is_doubtful for analysis in analyses):
-        panels = []
-        for panel, scores, baseline in compared:
-            differences = panel.differences(scores, baseline)
-            panels.append((panel.non_inferiority, panel.queue(panel.cases), differences))
-        pooled = pooled_p_value(panels)
-    decisions = []
-    for (panel, *_), analysis in zip(compared, analyses, strict=True):
-        decisions.append(_comparison(panel, analysis, pooled, panels=len(compared)))
-    return decisions
 
 
-def _comparison(panel: Panel, analysis: InterimAnalysis, pooled: float | None, *, panels: int) -> PanelDecision:
-    confirmation = None if panel.non_inferiority is None else panel.non_inferiority.confirmation
+def _confirmation(panel: Panel) -> ErrorShares | None:
+    return None if panel.non_inferiority is None else panel.non_inferiority.confirmation
+
+
+def _comparison(
+    panel: Panel, analysis: InterimAnalysis, shown: tuple[float, float] | None, pooled: float | None, *, panels: int
+) -> PanelDecision:
+    """Return the decision on a panel.
+
+    `shown` is the look at all panels together that shows its loss, with its p-value; `pooled` that of all their pairs.
+    """
     decision, p_value = None if analysis.decision is None else analysis.decision.verdict, analysis.p_value
-    if confirmation is None or decision == "pass":
+    if _confirmation(panel) is None:
         return PanelDecision(analysis=analysis, decision=decision, p_value=None)
-    if decision == "fail":
-        # The evidence before all pairs are known reaches its bound for at most so many unchanged models.
-        return PanelDecision(
-            analysis=analysis, decision=decision, p_value=p_value or confirmation.early, is_bound=p_value is None
-        )
+    if shown is not None:
+        look, p_value = shown
+        return PanelDecision(analysis=analysis, decision="fail", p_value=p_value, look=look)
+    if decision is not None:
+        return PanelDecision(analysis=analysis, decision=decision, p_value=p_value if decision == "fail" else None)
     if p_value is None or analysis.samples < analysis.planned_samples:
         return PanelDecision(analysis=analysis, decision=None, p_value=p_value)
-    if analysis.is_doubtful and pooled is not None and pooled <= (confirmation.pooled or 0.0):
-        return PanelDecision(analysis=analysis, decision="fail", p_value=pooled)
     of_run = 2 * min(panels * p_value, 1.0 if pooled is None else pooled)
     return PanelDecision(
         analysis=analysis, decision="lost here", p_value=p_value, is_suspected=of_run <= SUSPECTED_P_VALUE
@@ -171,7 +225,7 @@ def _verdict(
         change = _measured_change(panel, scores, baseline, analysis, alpha)
         word = decision.decision or "inconclusive"
         known = evaluator.measured.control_variate
-        if analysis.decision is None and known is not None:
+        if decision.decision != "fail" and analysis.decision is None and known is not None:
             # The results of a finished baseline may end before those that are planned.
             queue = panel.queue(panel.cases)
             pairs = len(queue.weighted_means(known))
@@ -288,7 +342,7 @@ def _chance_text(word: VerdictWord, decision: PanelDecision) -> str:
     """Return how often an unchanged model loses as much; empty for a verdict that does not rest on it."""
     if decision.p_value is None or word not in ("fail", "lost here"):
         return ""
-    is_bound = decision.is_bound or decision.p_value * MOST_DRAWS < 1
+    is_bound = decision.p_value * MOST_DRAWS < 1
     draws = _rounded(min(MOST_DRAWS, 1 / decision.p_value)).replace(",", " ")
     chance = f"an unchanged model loses as much in {'at most ' if is_bound else ''}1 of {draws} draws"
     if word == "lost here":

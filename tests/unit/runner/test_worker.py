@@ -207,7 +207,7 @@ class NeedleReader(EmptyAnswerEngine):
             yield msgspec.structs.replace(generation, text=needle)
 
 
-@pytest.mark.parametrize(("wrong", "words"), [(8, ["fail", "pass"]), (7, ["lost here", "pass"])])
+@pytest.mark.parametrize(("wrong", "words"), [(9, ["fail", "pass"]), (7, ["lost here", "pass"])])
 def test_a_loss_in_doubt_is_tested_on_all_lengths(wrong: int, words: list[str], tmp_path: Path) -> None:
     """The test of the longer length ends early; then the loss of the shorter one takes all of its pairs."""
     model, reader = calibration_checkpoint("full"), NeedleReader(wrong, tokens=600)

@@ -12,7 +12,7 @@ from longctx.fixtures.records import Case
 from longctx.plugins.evidence.clusters import SampleRef
 from longctx.plugins.evidence.sequential import ErrorShares, NonInferiority
 from longctx.plugins.evidence.sign_flips import loss_p_value, sign_flip_p_value
-from longctx.plugins.verdicts.panels import Panel
+from longctx.plugins.verdicts.panels import Panel, SharedLook
 from longctx.plugins.verdicts.regression import PanelDecision, compare_panels
 from tests.helpers.queues import case
 
@@ -80,14 +80,15 @@ def test_a_loss_of_one_of_several_lengths_is_suspected_where_few_whole_runs_have
 
 def test_a_loss_that_chance_does_not_explain_fails() -> None:
     (found,) = decided(panels_of(200, (1024,)), {1024: dict.fromkeys(range(10), -1.0)})
-    assert (found.decision, found.is_bound) == ("fail", False)
+    assert found.decision == "fail"
     assert found.p_value == pytest.approx(2**-10, rel=1e-6)
 
 
 def test_a_large_loss_fails_before_all_pairs_are_known() -> None:
     (found,) = decided(panels_of(400, (1024,)), {1024: dict.fromkeys(range(0, 400, 2), -1.0)})
-    assert (found.decision, found.is_bound) == ("fail", True)
-    assert found.analysis.samples < 200
+    assert (found.decision, found.analysis.samples) == ("fail", 25)
+    assert found.p_value is not None
+    assert found.p_value < 1e-3
 
 
 def test_losses_that_no_length_shows_alone_are_shown_by_all_lengths_together() -> None:
@@ -97,7 +98,8 @@ def test_losses_that_no_length_shows_alone_are_shown_by_all_lengths_together() -
     assert [found.decision for found in decided(panels, {1024: lost[1024]})] == ["lost here", "pass", "pass"]
     found = decided(panels, lost)
     assert [each.decision for each in found] == ["fail"] * 3
-    assert found[0].p_value == pytest.approx(2**-24, rel=1e-6)
+    assert {each.look for each in found} == {1 / 2}
+    assert found[0].p_value == pytest.approx(2**-13, rel=1e-6)
 
 
 def test_lengths_that_gained_outweigh_one_that_lost() -> None:
@@ -107,15 +109,27 @@ def test_lengths_that_gained_outweigh_one_that_lost() -> None:
     assert [each.decision for each in found] == ["lost here", "pass", "pass"]
 
 
-def test_a_loss_in_doubt_measures_all_pairs_of_all_panels() -> None:
+def test_a_length_fails_at_the_first_look_at_which_it_is_in_doubt_itself() -> None:
+    found = decided(
+        panels_of(200), {length: dict.fromkeys(range(place, 200, 10), -1.0) for place, length in enumerate(LENGTHS)}
+    )
+    assert [(each.decision, each.look) for each in found] == [("fail", 1 / 4), ("fail", 1 / 2), ("fail", 1 / 2)]
+
+
+def test_a_loss_in_doubt_measures_the_pairs_of_all_panels_in_step() -> None:
     panel = panels_of(200)[0]
-    scores = dict.fromkeys(panel.order, 0.5)
-    first = panel.order[:160]
-    known = {ref: scores[ref] for ref in first}
-    assert panel.status(known, baseline=known).comparison is not None
-    status = panel.status(known, baseline=known, all_pairs=True)
-    assert {ref for _, ref in status.next_samples} == set(panel.order[160:])
-    assert {role for role, _ in status.next_samples} == {"model", "baseline"}
+    known = dict.fromkeys(panel.order[:60], 0.5)
+
+    def next_samples(look: SharedLook) -> list[tuple[str, SampleRef]]:
+        return list(panel.status(known, baseline=known, look=look).next_samples)
+
+    own = next_samples(SharedLook())
+    assert {ref for _, ref in own} < set(panel.order[60:])
+    assert [ref for role, ref in next_samples(SharedLook(share=1.0)) if role == "model"] == list(panel.order[60:])
+    assert next_samples(SharedLook(share=1 / 4, waits=True)) == []
+    halves = next_samples(SharedLook(share=1 / 2, waits=True))
+    assert halves == [(role, ref) for ref in panel.order[60:100] for role in ("model", "baseline")]
+    assert next_samples(SharedLook(has_failed=True)) == []
 
 
 @pytest.mark.slow
@@ -142,19 +156,19 @@ def test_units_of_one_task_and_haystack_at_several_lengths_are_one() -> None:
 
 @pytest.mark.parametrize("texts", [(), tuple(range(100, 300))])
 def test_one_question_at_several_lengths_is_one_observation(texts: tuple[int, ...]) -> None:
-    """Eight questions lost at three lengths are eight losses; the indices of a case say it where it names no texts."""
+    """Nine questions lost at three lengths are nine losses; the indices of a case say it where it names no texts."""
     panels = [
         Panel("own", length, [replace(case("a", length, 200), texts=texts and texts[-place:] + texts[:-place])],
               seed=0, hypotheses=(), non_inferiority=hypothesis(3))
         for place, length in enumerate(LENGTHS)
     ]  # fmt: skip
     lost = {
-        length: {(index + place) % 200 if texts else index: -1.0 for index in range(8)}
+        length: {(index + place) % 200 if texts else index: -1.0 for index in range(9)}
         for place, length in enumerate(LENGTHS)
     }
     found = decided(panels, lost)
     assert [each.decision for each in found] == ["fail"] * 3
-    assert found[0].p_value == pytest.approx(2**-8, rel=1e-6)
+    assert found[0].p_value == pytest.approx(2**-9, rel=1e-6)
 
 
 def test_sets_of_questions_on_the_same_documents_are_one_observation_each() -> None:

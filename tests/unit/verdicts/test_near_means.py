@@ -18,7 +18,7 @@ CASE = case("a", 1024, SAMPLES)
 
 def decided(right: int, threshold: float, *, series: int = 1) -> tuple[str | None, str | None]:
     """Return the verdict and what is shown of the model, with so many right answers of all samples."""
-    confirmation = ErrorShares.of_run(0.01 / series, 1) if series > 1 else None
+    confirmation = ErrorShares.of_mean(0.01 / series) if series > 1 else None
     hypothesis = Hypothesis(case_ids=frozenset({CASE.id}), threshold=threshold, confirmation=confirmation)
     panel = Panel("ruler", 1024, [CASE], seed=0, hypotheses=[hypothesis], full=True)
     # Spread evenly over the queue, so that no early verdict is reached by chance.
