@@ -1,19 +1,14 @@
-"""Which scores go together over many checkpoints, as in HELMET's analysis (Yen et al. 2025, §3).
-
-It holds the rank correlations of RULER, HELMET, its categories and single data sets, and those of their changes from
-step to step.
-"""
+"""Which scores go together over many checkpoints: rank correlations, as in HELMET's analysis (Yen et al. 2025, §3)."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations, pairwise
 
 from longctx.fixtures.records.report import JsonReport
 from longctx.fixtures.shown_text import one_line
-from longctx.plugins.report.tables import Table, text_row
+from longctx.plugins.report.tables import Cell, Row, Table, text_row
 from longctx.plugins.thresholds.records import CATEGORIES
 
 RULER, HELMET = "RULER", "HELMET"
@@ -45,11 +40,11 @@ class Correlations:
     missing: str
     """The measures that not all checkpoints have at a common length; empty if none is missing."""
 
-    groups: tuple[Table, ...]
-    """Correlations of scores, and of their changes from step to step; none for few checkpoints."""
+    measures: Table
+    """The correlations between RULER, HELMET and its categories; without rows for few checkpoints."""
 
     data_sets: Table
-    """The correlations of every data set with all of them, in one order."""
+    """The correlations between the data sets that every checkpoint has."""
 
 
 def common_means(by_report: Sequence[ByLength]) -> list[float | None]:
@@ -80,9 +75,20 @@ def correlations(documents: Sequence[JsonReport]) -> Correlations | None:
     return Correlations(
         scores=Table(name="Scores by checkpoint", corner="checkpoint", columns=tuple(scores), rows=tuple(rows)),
         missing=", ".join(name for name in MEASURES if name not in scores),
-        groups=tuple(_groups(scores, latest)),
-        data_sets=_between_data_sets(latest),
+        measures=_matrix("Correlations between measures", "measure", scores),
+        data_sets=_matrix("Correlations between data sets", "data set", _data_sets(latest)),
     )
+
+
+def _data_sets(documents: Sequence[JsonReport]) -> dict[str, list[float]]:
+    """Return the scores of all data sets that every checkpoint has."""
+    tables: list[dict[str, dict[str, float | None]]] = []
+    for document in documents:
+        by_task: dict[str, dict[str, float | None]] = {}
+        for case in document.cases:
+            by_task.setdefault(case.task, {})[str(case.length)] = case.score
+        tables.append(by_task)
+    return {task: _known(common_means([table.get(task, {}) for table in tables])) for task in tables[0]}
 
 
 def _name(document: JsonReport) -> str:
@@ -103,42 +109,20 @@ def _known(values: Sequence[float | None]) -> list[float]:
     return known if len(known) == len(values) else []
 
 
-def _groups(scores: Mapping[str, Sequence[float]], documents: Sequence[JsonReport]) -> Iterator[Table]:
-    """Yield the correlations of every group of measures in which at least one is known."""
-    categories = [name for name in scores if name not in (RULER, HELMET)]
-    if HELMET in scores:
-        others = [name for name in scores if name != HELMET]
-        yield from _group("with HELMET", scores, [(HELMET, other) for other in others])
-    if RULER in scores:
-        yield from _group("with RULER", scores, [(RULER, other) for other in categories])
-    yield from _group("between categories", scores, [*combinations(categories, 2)])
-    # HELMET's mean moves with its parts.
-    changes = {name: _changes(values, documents) for name, values in scores.items() if name != HELMET}
-    yield from _group("of changes from step to step", changes, [*combinations(changes, 2)], only_related=True)
-
-
-def _changes(values: Sequence[float], documents: Sequence[JsonReport]) -> list[float]:
-    """Return the changes of a score from each step to the next; the documents are in the order of their steps."""
-    steps = [document.run.step for document in documents]
-    with_step = [value for value, step in zip(values, steps, strict=True) if step is not None]
-    return [after - before for before, after in pairwise(with_step)]
-
-
-def _group(
-    name: str, scores: Mapping[str, Sequence[float]], pairs: Sequence[tuple[str, str]], *, only_related: bool = False
-) -> Iterator[Table]:
-    """Yield the table of the correlations of pairs of measures, unless none is known.
-
-    With `only_related`, correlations whose interval contains 0 are left out.
-    """
+def _matrix(name: str, corner: str, scores: Mapping[str, Sequence[float]]) -> Table:
+    """Return the correlations between all scores that vary; without rows for fewer than two, or few checkpoints."""
+    varied = {key: values for key, values in scores.items() if len(set(values)) > 1}
     rows = []
-    for first, second in pairs:
-        result = correlation(scores[first], scores[second])
-        if result is not None and not (only_related and result.low <= 0 <= result.high):
-            shown = second if first in (HELMET, RULER) and not only_related else f"{first}, {second}"
-            rows.append(text_row(shown, f"{result.value:+.2f}", f"{result.low:+.2f} to {result.high:+.2f}"))
-    if rows:
-        yield Table(name=name, corner="measures", columns=("correlation", "95 %"), rows=tuple(rows))
+    for key, values in varied.items() if len(varied) > 1 else ():
+        cells = []
+        for other in varied:
+            result = None if other == key else correlation(values, varied[other])
+            text = "" if result is None else f"{result.value:+.2f}"
+            interval = "" if result is None else f"{result.low:+.2f} to {result.high:+.2f}"
+            cells.append(Cell(text=text, interval=interval))
+        if any(cell.text for cell in cells):
+            rows.append(Row(name=key, cells=tuple(cells)))
+    return Table(name=name, corner=corner, columns=tuple(varied), rows=tuple(rows))
 
 
 def correlation(first: Sequence[float], second: Sequence[float]) -> Correlation | None:
@@ -158,21 +142,3 @@ def correlation(first: Sequence[float], second: Sequence[float]) -> Correlation 
     centre = math.atanh(max(-most, min(most, value)))
     spread = NORMAL_95 * math.sqrt((1 + value**2 / 2) / (count - 3))
     return Correlation(value=value, low=math.tanh(centre - spread), high=math.tanh(centre + spread))
-
-
-def _between_data_sets(documents: Sequence[JsonReport]) -> Table:
-    """Return the correlations between all data sets that every checkpoint has; without rows for fewer than two."""
-    tables: list[dict[str, dict[str, float | None]]] = []
-    for document in documents:
-        by_task: dict[str, dict[str, float | None]] = {}
-        for case in document.cases:
-            by_task.setdefault(case.task, {})[str(case.length)] = case.score
-        tables.append(by_task)
-    scores = {task: _known(common_means([table.get(task, {}) for table in tables])) for task in tables[0]}
-    shown = {task: values for task, values in scores.items() if len(set(values)) > 1}
-    rows = []
-    if len(shown) > 1 and len(documents) >= FEWEST_CHECKPOINTS:
-        for task, values in shown.items():
-            results = [correlation(values, shown[other]) for other in shown]
-            rows.append(text_row(task, *("-" if each is None else f"{each.value:+.2f}" for each in results)))
-    return Table(name="Correlations between data sets", corner="data set", columns=tuple(shown), rows=tuple(rows))

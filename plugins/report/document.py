@@ -224,8 +224,8 @@ def by_depth(outcomes: Sequence[Outcome]) -> tuple[DepthScore, ...]:
         for depth, value in zip(depths, values, strict=False):
             tenth = min(DEPTH_BINS - 1, int(depth * DEPTH_BINS))
             scores.setdefault(tenth, []).append(value)
-    found = []
+    tenths = []
     for tenth, values in sorted(scores.items()):
         mean = to_points(sum(values) / len(values))
-        found.append(DepthScore(depth=(tenth + 0.5) / DEPTH_BINS, score=mean, samples=len(values)))
-    return tuple(found)
+        tenths.append(DepthScore(depth=(tenth + 0.5) / DEPTH_BINS, score=mean, samples=len(values)))
+    return tuple(tenths)

@@ -121,14 +121,13 @@ def mean_tracks(reports: Sequence[StepReport]) -> list[Series]:
     tracks: list[Series] = []
     for length in _lengths(documents):
         key = str(length)
-        track = Series(
+        tracks.append(Series(
             name=f"RULER mean at {short_length(length)}",
             values=tuple(ruler.scores.get(key) for ruler in rulers),
             intervals=tuple(ruler.intervals.get(key) for ruler in rulers),
             threshold=rulers[-1].threshold,
             verdicts=tuple(ruler.verdicts.get(key) for ruler in rulers),
-        )
-        tracks.append(track)
+        ))  # fmt: skip
     categories = [document.helmet.categories if document.helmet else {} for document in documents]
     tracks += _category_tracks("HELMET ", categories)
     tracks += _category_tracks("", [frontier_means(document) for document in documents])
@@ -152,17 +151,16 @@ def gate_tracks(reports: Sequence[StepReport]) -> list[Series]:
     by_name = [{gate.name: gate for gate in report.document.gates if gate.blocking} for report in reports]
     tracks = []
     for name in dict.fromkeys(name for gates in by_name for name in gates):
-        gates = [known.get(name) for known in by_name]
+        gates = [gates_of_step.get(name) for gates_of_step in by_name]
         last = [gate for gate in gates if gate is not None][-1]
         if last.kind not in ("effective_length", "likelihood"):
-            track = Series(
+            tracks.append(Series(
                 name=name,
-                values=tuple(None if gate is None else gate.measured for gate in gates),
-                intervals=tuple(None if gate is None else gate.interval for gate in gates),
+                values=tuple(gate.measured if gate else None for gate in gates),
+                intervals=tuple(gate.interval if gate else None for gate in gates),
                 threshold=last.required,
-                verdicts=tuple(None if gate is None else gate.verdict for gate in gates),
-            )
-            tracks.append(track)
+                verdicts=tuple(gate.verdict if gate else None for gate in gates),
+            ))  # fmt: skip
     return _measured(tracks)
 
 
@@ -174,15 +172,14 @@ def likelihood_tracks(reports: Sequence[StepReport]) -> list[Series]:
         by_report.append({(each.family, each.length): each for each in (likelihood.panels if likelihood else ())})
     tracks = []
     for family, length in dict.fromkeys(key for panels in by_report for key in panels):
-        panels = [known.get((family, length)) for known in by_report]
+        panels = [panels_of_step.get((family, length)) for panels_of_step in by_report]
         for measure in ("gain", "recovery"):
-            found: list[MeanEstimate | None] = [None if panel is None else getattr(panel, measure) for panel in panels]
-            track = Series(
+            estimates: list[MeanEstimate | None] = [getattr(panel, measure) if panel else None for panel in panels]
+            tracks.append(Series(
                 name=f"{family} {measure} at {short_length(length)}",
-                values=tuple(None if each is None else each.mean for each in found),
-                intervals=tuple(None if each is None else each.interval for each in found),
-            )
-            tracks.append(track)
+                values=tuple(estimate.mean if estimate else None for estimate in estimates),
+                intervals=tuple(estimate.interval if estimate else None for estimate in estimates),
+            ))  # fmt: skip
     return _measured(tracks)
 
 
@@ -266,8 +263,8 @@ def _value_chart(series: Series, labels: list[str]) -> Chart:
 
 def _effective_length_chart(reports: Sequence[StepReport], labels: list[str]) -> Chart | None:
     """Return the chart with one level for each tested length, and one below them; None if nothing was measured."""
-    found = [_effective_length(report) for report in reports]
-    if all(length is None for length in found):
+    lengths = [_effective_length(report) for report in reports]
+    if all(length is None for length in lengths):
         return None
     tested = _lengths([report.document for report in reports])
     levels = {length: level for level, length in enumerate((0, *tested))}
@@ -275,12 +272,12 @@ def _effective_length_chart(reports: Sequence[StepReport], labels: list[str]) ->
     within = [length for length in tested if length <= claimed]
     series = Series(
         name="Effective length",
-        values=tuple(None if length is None else levels.get(length) for length in found),
-        intervals=(None,) * len(found),
+        values=tuple(None if length is None else levels.get(length) for length in lengths),
+        intervals=(None,) * len(lengths),
         threshold=levels[within[-1]] if within else None,
     )
     line = level_line(series, labels, [_length_text(length) for length in levels])
-    rows = [text_row(label, _length_text(length)) for label, length in zip(labels, found, strict=True)]
+    rows = [text_row(label, _length_text(length)) for label, length in zip(labels, lengths, strict=True)]
     table = Table(name=series.name, corner="at", columns=("length",), rows=tuple(rows))
     return Chart(line=line, note="dashed: longest tested length within the claim", table=table)
 

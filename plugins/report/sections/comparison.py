@@ -120,22 +120,22 @@ def comparison_notes(report: JsonReport) -> list[Note]:
     regression = report.regression
     if regression is None:
         return []
-    found = []
+    notes = []
     model, baseline = report.model.execution, regression.baseline.execution
     if model and baseline:
         names = [name for name in {**model, **baseline} if model.get(name) != baseline.get(name)]
         values = [f"{name} {baseline.get(name, 'unset')}, not {model.get(name, 'unset')}" for name in names]
         if values:
             text = f"the baseline's answers were computed otherwise: {'; '.join(values)}"
-            found.append(Note(name="baseline", text=text, tone="warning"))
+            notes.append(Note(name="baseline", text=text, tone="warning"))
     repeated = regression.repeated
     if isinstance(repeated, RepeatedAnswers):
         text = (
             f"{repeated.samples} samples answered twice by the server: {repeated.other_texts} other texts, "
             f"{repeated.other_scores} other scores, so at most {repeated.most:.1f} % of scores differ by themselves"
         )
-        found.append(Note(name="baseline", text=text))
-    return found
+        notes.append(Note(name="baseline", text=text))
+    return notes
 
 
 def comparison_text(document: JsonReport, regression: RegressionSummary) -> str:

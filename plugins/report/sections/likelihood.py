@@ -111,10 +111,10 @@ def likelihood_table(section: LikelihoodSummary, cases: Sequence[ReportCase]) ->
 
 def finding_notes(section: LikelihoodSummary) -> list[Note]:
     """Return what the numbers of the panels alone do not say."""
-    found = []
+    notes = []
     for panel in section.panels:
-        found += [Note(text=f"{panel_name(panel)}: {finding}", tone="warning") for finding in panel.findings]
-    return found
+        notes += [Note(text=f"{panel_name(panel)}: {finding}", tone="warning") for finding in panel.findings]
+    return notes
 
 
 def panel_name(panel: LikelihoodPanel) -> str:

@@ -140,14 +140,14 @@ def ruler_series(evaluation: Evaluation) -> tuple[Series, ...]:
     scope = evaluation.measured.scope
     if all(case.suite != "ruler" for case in scope.cases):
         return ()
-    lengths, found = sorted({case.length for case in scope.cases}), []
+    lengths, series = sorted({case.length for case in scope.cases}), []
     for name, findings in (("mean", evaluation.ruler), *evaluation.aspects.items()):
         by_length = [findings.get(length) for length in lengths]
-        found.append(Series(
+        series.append(Series(
             name="RULER mean" if name == "mean" else name,
             values=tuple(finding.score if finding else None for finding in by_length),
             intervals=tuple(finding.interval if finding else None for finding in by_length),
             verdicts=tuple(finding.word if finding else None for finding in by_length),
             threshold=scope.reference.scores.get(name),
         ))  # fmt: skip
-    return tuple(found)
+    return tuple(series)

@@ -81,13 +81,13 @@ def means(document: JsonReport) -> list[Mean]:
     sizes = Counter((suite, category) for suite, category, _ in sets)
     for suite, categories in (document.question_sets or {}).items():
         parts.append((suite, {name: scores for name, scores in categories.items() if sizes[suite, name] > 1}))
-    shown = []
+    measured = []
     for suite, categories in parts:
-        shown += [Mean(suite=suite, name=name, scores=scores) for name, scores in categories.items()]
+        measured += [Mean(suite=suite, name=name, scores=scores) for name, scores in categories.items()]
         if suite in totals:
             name, scores = totals[suite]
-            shown.append(Mean(suite=suite, name=name, scores=scores, is_total=True))
-    return [mean for mean in shown if any(score is not None for score in mean.scores.values())]
+            measured.append(Mean(suite=suite, name=name, scores=scores, is_total=True))
+    return [mean for mean in measured if any(score is not None for score in mean.scores.values())]
 
 
 def frontier_means(document: JsonReport) -> dict[str, ByLength]:
@@ -173,8 +173,10 @@ def frontier(evaluation: Evaluation, planned: Sequence[Case]) -> FrontierSummary
         relative_lengths={category: relative_length(means) for category, means in categories.items()},
         ladders=_ladders(scores, lengths),
         twins=_twins(scores, lengths),
-        replies=tuple(_replies(case, own) for case, own in outcomes.items() if case.category == "mrcr"),
-        unanswerable=tuple(_unanswerable(case, own) for case, own in outcomes.items() if case.category == "absence"),
+        replies=tuple(_replies(case, samples) for case, samples in outcomes.items() if case.category == "mrcr"),
+        unanswerable=tuple(
+            _unanswerable(case, samples) for case, samples in outcomes.items() if case.category == "absence"
+        ),
         lenient=_lenient(outcomes),
     )
 
@@ -211,13 +213,13 @@ def _twins(scores: Mapping[tuple[str, int], float | None], lengths: Sequence[int
 
 def _lenient(outcomes: Mapping[Case, Sequence[Outcome]]) -> dict[str, dict[str, float | None]]:
     """Return by graph task and length the mean of the lenient readings of its answers."""
-    found: dict[str, dict[str, float | None]] = {}
-    for case, own in outcomes.items():
+    means: dict[str, dict[str, float | None]] = {}
+    for case, samples in outcomes.items():
         if case.category == "graphs":
-            readings = (outcome.score.parts.get(LENIENT_PART) for outcome in own)
+            readings = (outcome.score.parts.get(LENIENT_PART) for outcome in samples)
             mean = _mean_of_all(readings)
-            found.setdefault(case.task, {})[str(case.length)] = None if mean is None else to_points(mean)
-    return found
+            means.setdefault(case.task, {})[str(case.length)] = None if mean is None else to_points(mean)
+    return means
 
 
 def relative_length(scores: ByLength) -> int | None:
@@ -264,18 +266,18 @@ def question_sets(evaluation: Evaluation, planned: Sequence[Case]) -> dict[str, 
     for case in planned:
         if case.id.startswith(QUESTIONS_TEST):
             suites.setdefault(case.suite, {}).setdefault(case.category, []).append(case)
-    found: dict[str, dict[str, ByLength]] = {}
+    means: dict[str, dict[str, ByLength]] = {}
     for suite, categories in suites.items():
-        found[suite] = {category: means_by_length(evaluation, cases) for category, cases in categories.items()}
-    return found or None
+        means[suite] = {category: means_by_length(evaluation, cases) for category, cases in categories.items()}
+    return means or None
 
 
 def means_by_length(evaluation: Evaluation, cases: Sequence[Case]) -> ByLength:
     """Return the mean score of the cases by length; None at a length where one of them has no score."""
-    found = {}
+    means = {}
     for length in evaluation.measured.scope.lengths:
-        found[str(length)] = _mean_of_all(_score(evaluation, case) for case in cases if case.length == length)
-    return found
+        means[str(length)] = _mean_of_all(_score(evaluation, case) for case in cases if case.length == length)
+    return means
 
 
 def _mean_of_all(values: Iterable[float | None]) -> float | None:

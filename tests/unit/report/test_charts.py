@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from longctx.ci.bisect.report import CROSS, StepDifference, difference_svg
 from longctx.fixtures.records import FailureKind
-from longctx.plugins.report.charts.differences import CROSS, StepDifference, difference_svg
 from longctx.plugins.report.charts.line_charts import Series, line_svg, lowest_of, score_charts, score_line
 from longctx.plugins.report.charts.svg import SHADES, difference_class, element, shade, shade_rules
 from longctx.plugins.report.document import document
