@@ -14,9 +14,9 @@ import numpy as np
 from benchmarks.simulated_panels import DISCORDANT, PARTS, Figure, Floats, task_accuracies
 from longctx.fixtures.records import HAYSTACKS, Case
 from longctx.plugins.evidence.clusters import ClusteredQueue
-from longctx.plugins.evidence.haystacks import Haystacks, Ints, model_interval, votes
+from longctx.plugins.evidence.haystacks import Haystacks, Ints, model_interval
 from longctx.plugins.evidence.sequential import NonInferiority, _decide_pairs
-from longctx.plugins.evidence.statistics import Decision, decide_paired, e_bh, log_evidence_of_drop
+from longctx.plugins.evidence.statistics import Decision, decide_paired
 from longctx.plugins.verdicts.diagnoses import _worse_cases
 from longctx.plugins.verdicts.panels import Panel
 
@@ -156,33 +156,25 @@ def named_among_others(rng: np.random.Generator, orders: int) -> Iterator[Figure
     """Measure how often one case is named among 38 of an unchanged model: one that trades many small losses for few
     large gains, and one that has lost."""
     for share, gain in ((1 / 8, 0.02), (1 / 8, 0.0), (1 / 4, 0.0)):
-        named, by_votes = _named_shares(rng, orders, partial(_trade, rng, share, gain))
         yield Figure(
             name=f"{100 * gain:+g} points in the mean, better on {share:.0%} of haystacks",
-            value=named,
+            value=_named_share(rng, orders, partial(_trade, rng, share, gain)),
             most=FALSE_DISCOVERIES,
-            note=f"by votes alone {by_votes:.1%}",
         )
     own = np.repeat(np.arange(HAYSTACKS), BLOCK)
     zeros = np.zeros(own.size, dtype=np.intp)
     for loss in LOSSES:
         for both in (0.0, 0.05):
             draw = changes(rng, loss, loss + both)
-            named, by_votes = _named_shares(
-                rng, orders, partial(on_haystacks, rng, draw, zeros, own, NAMED_CORRELATION)
-            )
-            yield Figure(
-                name=f"{100 * loss:g} points lost, {100 * (loss + both):g} % flip: named",
-                value=named,
-                note=f"by votes alone {by_votes:.1%}",
-            )
+            named = _named_share(rng, orders, partial(on_haystacks, rng, draw, zeros, own, NAMED_CORRELATION))
+            yield Figure(name=f"{100 * loss:g} points lost, {100 * (loss + both):g} % flip: named", value=named)
 
 
-def _named_shares(rng: np.random.Generator, orders: int, draw: Callable[[], Floats]) -> tuple[float, float]:
-    """Return how often a case with the drawn differences is named, and how often its votes alone would name it."""
+def _named_share(rng: np.random.Generator, orders: int, draw: Callable[[], Floats]) -> float:
+    """Return how often a case with the drawn differences is named."""
     own = np.repeat(np.arange(HAYSTACKS), BLOCK)
     zeros, unchanged = np.zeros(own.size, dtype=np.intp), changes(rng, 0, OTHERS_FLIP)
-    named = by_votes = 0
+    named = 0
     for _ in range(orders):
         cases = [draw()]
         cases += [on_haystacks(rng, unchanged, zeros, own, OTHERS_CORRELATION) for _ in range(TASKS * LENGTHS - 1)]
@@ -190,9 +182,7 @@ def _named_shares(rng: np.random.Generator, orders: int, draw: Callable[[], Floa
         differences = [values[order] for values, order in zip(cases, queues, strict=True)]
         haystacks = [Haystacks(of_cluster=own[order], sizes=np.full(HAYSTACKS, BLOCK)) for order in queues]
         named += "0" in _names(differences, haystacks)
-        of_votes = [log_evidence_of_drop(votes(*each)) for each in zip(differences, haystacks, strict=True)]
-        by_votes += e_bh(of_votes, FALSE_DISCOVERIES)[0]
-    return named / orders, by_votes / orders
+    return named / orders
 
 
 def _trade(rng: np.random.Generator, share: float, gain: float) -> Floats:

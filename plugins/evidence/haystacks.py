@@ -215,19 +215,6 @@ def _bentkus_bound(size: float, mean: float, threshold: float) -> float:
     return float(min(1.0, math.e * tails[0] ** (1 - share) * tails[1] ** share))
 
 
-def votes(differences: Floats, haystacks: Haystacks) -> Floats:
-    """Return one vote for every haystack on which the models differ: -1 if the model is worse, 1 if it is better.
-
-    The first cluster with a difference, in queue order, votes for its haystack. So a vote is final once it is cast, and
-    no later sample on the haystack can change it. If the model is no worse, every vote is -1 with a probability of at
-    most 1/2, whatever the votes before it, so the evidence may be read at any time.
-    """
-    differing = np.flatnonzero(differences)
-    _, first = np.unique(haystacks.of_cluster[differing], return_index=True)
-    result: Floats = np.sign(differences[differing[np.sort(first)]])
-    return result
-
-
 def haystack_sums(differences: Floats, haystacks: Haystacks) -> Floats:
     """Return the sum of the differences on every haystack that has some."""
     _, numbers = np.unique(haystacks.of_cluster[: differences.size], return_inverse=True)

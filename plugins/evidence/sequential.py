@@ -26,7 +26,6 @@ from longctx.plugins.evidence.statistics import (
     decide_level,
     decide_paired,
     first_decision,
-    log_evidence_of_drop,
     paired_evidence,
 )
 
@@ -569,11 +568,11 @@ def fewest_units(confirmation: ErrorShares) -> int:
 def detectable_case_loss(pairs: int, *, cases: int, false_discoveries: float) -> float | None:
     """Return the smallest one-way loss of one case, 0 to 1, that is reported with probability `POWER`.
 
-    `cases` is the number of cases that share the false discovery rate; the others are taken to be unchanged. Returns
-    None if no loss can be shown.
+    `pairs` counts haystacks. `cases` share the false discovery rate; the others are taken to be unchanged. Returns None
+    if no loss can be shown.
     """
-    boundary = math.log(cases / false_discoveries)
-    return _detectable_loss(pairs, lambda differences: log_evidence_of_drop(differences) >= boundary, None)
+    largest = np.ones(pairs)
+    return _detectable_loss(pairs, lambda lost: loss_p_value(lost, largest) <= false_discoveries / cases, None)
 
 
 def _detectable_loss(pairs: int, is_shown: Callable[[Floats], bool], population: int | None) -> float | None:

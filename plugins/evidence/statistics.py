@@ -183,14 +183,6 @@ def paired_evidence(
     return non_inferior, log_evidence(1 - early, (1 + clear) / 2, population=population, shares=PAIR_SHARES)
 
 
-def log_evidence_of_drop(differences: ArrayLike, *, clear: float = 0.0) -> float:
-    """Return the log e-value against "the mean difference is -`clear` or more" after the last difference.
-
-    `e_bh` needs the value at the time of stopping: a running maximum is no e-value. 0 without differences.
-    """
-    return _last(log_evidence((1 - checked(differences, -1.0)) / 2, (1 + clear) / 2))
-
-
 def log_evidence_below(scores: ArrayLike, floor: float, *, population: int | None) -> float:
     """Return the log e-value against "the mean is `floor` or more" after the last score; 0 without scores."""
     return _last(log_evidence(1 - checked(scores, 0.0), 1 - floor, population=population))
@@ -288,6 +280,17 @@ def e_bh(log_e_values: Sequence[float], q: float) -> tuple[bool, ...]:
         if value >= bound:
             least = bound
     return tuple(least < math.inf and value >= least for value in log_e_values)
+
+
+def benjamini_hochberg(p_values: Sequence[float], q: float) -> tuple[bool, ...]:
+    """Return which null hypotheses to reject so that the expected share of true ones among them is at most `q`.
+
+    The k smallest p-values are rejected, for the largest k whose k-th smallest is at most q k / K (Benjamini and
+    Hochberg 1995, "Controlling the false discovery rate").
+    """
+    ranked = sorted(p_values)
+    met = [value for rank, value in enumerate(ranked, start=1) if value <= q * rank / len(ranked)]
+    return tuple(bool(met) and value <= met[-1] for value in p_values)
 
 
 def _log_level(scores: Floats, mean: float, population: int, control: Floats | None) -> Floats:

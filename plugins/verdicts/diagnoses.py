@@ -1,20 +1,13 @@
 """The diagnosis of every case of a run: its test against its floor, and its test against the baseline.
 
 A case is tested against its floor on its planned samples, which is exact however alike they are. Against the baseline
-the claim is about the model, and a case is worse if two things are shown: the model is worse on more haystacks than it
-is better, and its mean is lower. A small loss on most haystacks that a large gain on the others outweighs is none.
+the claim is about the model. All differences on a haystack are added up, and the sums are tested by the exact sign-flip
+test and by a t-test that allows for skewness, or a bound where there are few; the larger p-value counts. So a small
+loss on most haystacks that a large gain on the others outweighs is none. Benjamini and Hochberg's procedure (1995)
+holds the false discovery rate over all cases.
 
-For the first, a haystack has one vote: is the model worse or better on it? For the second, all differences on a
-haystack are added up, and the sums are tested by the exact sign-flip test and by a t-test that allows for skewness. The
-larger p-value p counts as the evidence 1 / p. The smaller evidence, of votes or mean, is that of the case, and e-BH
-holds the false discovery rate over all cases. If model and baseline are exchangeable on every haystack, the votes alone
-bound it, whatever ended the run and however the cases depend on each other. If only their means are equal, the tests of
-the mean do, asymptotically in the number of haystacks.
-
-A case on whose samples both models score the same has no vote, often because both are at 0 or both at 100. Its e-value
-is 1 for certain, so it cannot be reported, and it does not count among the tests. That leaves the others' tests valid:
-where the models differ does not depend on which of them is better. A model that falls from 100 differs, so its case
-has votes and counts.
+A case on whose samples both models score the same is no test, often because both are at 0 or both at 100. That leaves
+the others' tests valid: where the models differ does not depend on which of them is better.
 """
 
 from __future__ import annotations
@@ -34,12 +27,11 @@ from longctx.plugins.evidence.haystacks import (
     haystack_sums,
     model_interval,
     model_paired_interval,
-    votes,
 )
 from longctx.plugins.evidence.points import from_points, to_points
 from longctx.plugins.evidence.sequential import detectable_case_loss
-from longctx.plugins.evidence.sign_flips import sign_flip_p_value, skewed_p_value
-from longctx.plugins.evidence.statistics import e_bh, log_evidence_below, log_evidence_of_drop
+from longctx.plugins.evidence.sign_flips import loss_p_value
+from longctx.plugins.evidence.statistics import benjamini_hochberg, e_bh, log_evidence_below
 from longctx.plugins.thresholds.records import Thresholds
 from longctx.plugins.verdicts.evaluate import GateEvaluator
 
@@ -75,7 +67,7 @@ class Diagnosis:
     """The number of clusters that became worse and the number that became better."""
 
     votes: tuple[int, int]
-    """The number of haystacks that became worse and the number that became better."""
+    """The number of haystacks whose samples together became worse, and the number that became better."""
 
     no_vote: str | None
     """The reason why no haystack has a vote, such as "both at 100"; None if one has, and without pairs."""
@@ -116,7 +108,7 @@ def diagnoses(evaluator: GateEvaluator) -> dict[str, Diagnosis]:
         found[case_id] = _diagnosis(
             result,
             floors.get(result.case.task),
-            votes=flips(votes(*compared_by_case[case_id])),
+            votes=flips(haystack_sums(*compared_by_case[case_id])),
             alpha=alpha,
             below=case_id in below,
             dropped=case_id in dropped,
@@ -143,24 +135,15 @@ def flips(differences: Floats) -> tuple[int, int]:
 
 
 def _worse_cases(compared: Mapping[str, tuple[Floats, Haystacks]], false_discoveries: float) -> set[str]:
-    """Return the cases that are shown to be worse, given the differences of all and their haystacks.
-
-    Cases without votes are no tests.
-    """
-    evidence = {}
+    """Return the cases that are shown to be worse, given the differences of all and their haystacks."""
+    p_values = {}
     for case_id, (differences, haystacks) in compared.items():
         if differences.any():
-            evidence[case_id] = _log_evidence_worse(differences, haystacks)
-    return _discoveries(evidence, false_discoveries)
-
-
-def _log_evidence_worse(differences: Floats, haystacks: Haystacks) -> float:
-    """Return the smaller log evidence of two: that more haystacks are worse than better, and that the mean is lower."""
-    sums = haystack_sums(differences, haystacks)
-    if sums.sum() >= 0:
-        return 0.0
-    of_votes = log_evidence_of_drop(votes(differences, haystacks))
-    return min(of_votes, -math.log(max(sign_flip_p_value(sums), skewed_p_value(sums))))
+            own = haystacks.of_cluster[: differences.size]
+            _, numbers = np.unique(own, return_inverse=True)
+            p_values[case_id] = loss_p_value(haystack_sums(differences, haystacks), np.bincount(numbers).astype(float))
+    rejected = benjamini_hochberg(list(p_values.values()), false_discoveries)
+    return {case_id for case_id, is_rejected in zip(p_values, rejected, strict=True) if is_rejected}
 
 
 def _discoveries(log_evidence: Mapping[str, float], false_discoveries: float) -> set[str]:

@@ -21,7 +21,6 @@ from longctx.plugins.evidence.haystacks import (
     model_interval,
     model_paired_evidence,
     model_paired_interval,
-    votes,
 )
 from longctx.plugins.evidence.statistics import interval, paired_evidence
 from longctx.plugins.verdicts.panels import Panel
@@ -102,21 +101,6 @@ def test_intervals_contain_the_mean_and_layers_stay_in_range(pairs: list[tuple[i
     assert -1 <= low <= mean + 1e-12
     assert mean - 1e-12 <= high <= 1
     assert all(np.all(np.abs(layer.values) <= 1) for layer in layers(differences, haystacks))
-
-
-@settings(deadline=None, derandomize=True, max_examples=80)
-@given(DIFFERENCES, st.integers(0, 40))
-def test_a_vote_once_cast_is_final(pairs: list[tuple[int, float]], cut: int) -> None:
-    differences = np.array([difference for _, difference in pairs])
-    haystacks = haystacks_of([number for number, _ in pairs], [40] * 6)
-    cast = votes(differences, haystacks)
-    early = votes(differences[:cut], haystacks)
-    assert cast[: early.size].tolist() == early.tolist()
-    first: dict[int, float] = {}
-    for number, difference in pairs:
-        if difference:
-            first.setdefault(number, math.copysign(1, difference))
-    assert cast.tolist() == list(first.values())
 
 
 @pytest.mark.parametrize("correlated", [0.0, 0.3])

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from longctx.plugins.evidence.e_process import PAIR_SHARES, SHARES, log_evidence
 from longctx.plugins.evidence.statistics import (
     Decision,
+    benjamini_hochberg,
     decide_paired,
     log_evidence_below,
-    log_evidence_of_drop,
     paired_evidence,
     paired_interval,
 )
@@ -116,9 +116,6 @@ def test_a_paired_verdict_stands(differences: list[float], looks: int) -> None:
 @given(DIFFERENCES)
 def test_evidence_at_the_end_is_the_last_look(differences: list[float]) -> None:
     scores = [(difference + 1) / 2 for difference in differences]
-    assert log_evidence_of_drop(differences, clear=0.1) == pytest.approx(
-        log_evidence_below(scores, 0.45, population=None), abs=1e-9
-    )
     assert log_evidence_below(scores, 0.45, population=99) == pytest.approx(
         float(log_evidence(1 - np.array(scores), 0.55, population=99)[-1]), abs=1e-9
     )
@@ -126,7 +123,13 @@ def test_evidence_at_the_end_is_the_last_look(differences: list[float]) -> None:
 
 def test_evidence_at_the_end_forgets_what_was_refuted_on_the_way() -> None:
     """False discovery rates hold for evidence at a stop; its running maximum is no e-value."""
-    recovered = [-1.0] * 10 + [1.0] * 40
-    assert log_evidence_of_drop(recovered[:10]) > math.log(20)
-    assert log_evidence_of_drop(recovered) < 0
-    assert log_evidence_of_drop([]) == log_evidence_below([], 0.5, population=8) == 0.0
+    recovered = [0.0] * 10 + [1.0] * 40
+    assert log_evidence_below(recovered[:10], 0.5, population=None) > math.log(20)
+    assert log_evidence_below(recovered, 0.5, population=None) < 0
+    assert log_evidence_below([], 0.5, population=8) == 0.0
+
+
+def test_the_smallest_p_values_are_rejected_together() -> None:
+    assert benjamini_hochberg([0.04, 0.02, 0.5, 0.03], 0.05) == (False, False, False, False)
+    assert benjamini_hochberg([0.03, 0.01, 0.5, 0.02], 0.05) == (True, True, False, True)
+    assert benjamini_hochberg([], 0.05) == ()

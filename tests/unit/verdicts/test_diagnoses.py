@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longctx.fixtures.records import Case, CaseResult
-from longctx.plugins.evidence.statistics import log_evidence_below, log_evidence_of_drop
+from longctx.plugins.evidence.statistics import log_evidence_below
 from longctx.plugins.thresholds.records import RegressionSettings
 from longctx.plugins.verdicts.diagnoses import Diagnosis, diagnoses
 from longctx.plugins.verdicts.evaluate import GateEvaluator, Measured
@@ -79,7 +79,7 @@ def test_a_borderline_case_is_bad_alone_and_not_among_many() -> None:
 
 
 def test_a_borderline_loss_is_bad_alone_and_not_among_many() -> None:
-    lost = next(count for count in range(1, 100) if log_evidence_of_drop([-1.0] * count) >= math.log(20))
+    lost = 5
     first, *others = cases_of().values()
     # Cases without a vote do not count among the tests, so each of these has one.
     same = [result(of, *[1.0] * 40, baseline=(*[1.0] * 39, 0.0)) for of in others]
@@ -90,7 +90,7 @@ def test_a_borderline_loss_is_bad_alone_and_not_among_many() -> None:
     assert diagnoses_by_task([alone, *(replace(each, baseline=()) for each in same)])[first.task].dropped
 
 
-@pytest.mark.parametrize(("cases", "haystacks"), [(1, 6), (13, 10), (39, 12)])
+@pytest.mark.parametrize(("cases", "haystacks"), [(1, 5), (13, 9), (39, 10)])
 def test_a_case_that_is_worse_on_all_haystacks_needs_so_many(cases: int, haystacks: int) -> None:
     """docs/verdicts.md states these numbers."""
     first, *others = cases_of(names=tuple(f"t{number:02}" for number in range(cases))).values()
@@ -168,11 +168,10 @@ def test_a_case_with_a_higher_mean_is_not_worse_however_many_haystacks_are() -> 
 
 
 def test_a_mean_that_is_lower_by_chance_is_not_shown() -> None:
-    """The votes alone would name the case: few gains nearly outweigh many losses."""
+    """Few gains nearly outweigh many losses."""
     of = case("vt", 1024, 64)
     values, baseline = [0.9] * 60 + [1.0] * 4, (1.0,) * 60 + (0.0,) * 4
     diagnosis = diagnoses_by_task([result(of, *values, baseline=baseline)])["vt"]
     assert diagnosis.difference is not None
     assert diagnosis.difference < 0
-    assert log_evidence_of_drop([-1.0] * 60 + [1.0] * 4) > math.log(20)
     assert not diagnosis.dropped
