@@ -23,6 +23,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from msgspec import UnsetType
+
 from longctx.ci.bisect.compare import Bounds, regression_gate
 from longctx.ci.suite_process import LocalProcesses, SuiteRun, run_suite
 from longctx.fixtures.atomic_files import write_file
@@ -31,7 +33,6 @@ from longctx.fixtures.outside_files import absolute
 from longctx.fixtures.records.report import JsonReport
 from longctx.fixtures.shown_text import one_line
 from longctx.plugins.config.options import SUITE_OPTIONS
-from longctx.plugins.report.sections.engine import notes_of
 
 SAMPLES = 32
 MOST_SHOWN = 3
@@ -140,7 +141,8 @@ def _compare(folder: Path, options: Sequence[str], sides: Sides) -> int:
     print_line(f"answers    {shared - len(differences)} of {shared} texts are equal")
     for line in [*_score_lines(run.report), *differences[:MOST_SHOWN]]:
         print_line(line)
-    for note in notes_of(run.report):
+    server = run.report.server
+    for note in () if isinstance(server, UnsetType) else server.notes:
         print_line(f"server     {note}")
     print_line(f"reports    {folder}/model.json, {folder}/against.json")
     return int(is_worse)

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from longctx.fixtures.cli import CommandParser, print_line, report_wrong_use
-from longctx.plugins.report.history import HistoryError, write_history
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -34,6 +33,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _draw(directory: Path, target: Path) -> int:
     """Write the page of a run's history."""
+    # The template engine of the page takes time that --help and the completion need not spend.
+    from longctx.plugins.report.history import HistoryError, write_history
+
     try:
         reports, skipped = write_history(directory, target)
     except HistoryError as error:

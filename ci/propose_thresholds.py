@@ -27,8 +27,8 @@ from longctx.fixtures.records import family_of
 from longctx.fixtures.records.report import JsonReport, parse_report
 from longctx.fixtures.shown_text import one_line, visible_line
 from longctx.plugins.thresholds.records import CATEGORIES
-from longctx.plugins.verdicts.hypotheses import RULER
 
+RULER = family_of("ruler", "")
 ROUNDING_POINTS = 0.5
 MIN_DROP_POINTS = 1.0
 MIN_REPORTS = 3

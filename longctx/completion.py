@@ -1,6 +1,6 @@
 """`longctx completion bash|zsh|fish`: print a script that completes commands, their options and their values.
 
-It imports every command, which takes seconds; write its output to a file that the shell reads.
+Write its output to a file that the shell reads.
 """
 
 from __future__ import annotations
@@ -8,14 +8,15 @@ from __future__ import annotations
 import contextlib
 from argparse import Action, ArgumentParser
 from collections.abc import Sequence
+from typing import Literal
 
 import shtab
 
 from longctx.cli import COMMANDS, HELP, VERSION, Command, import_command
 from longctx.fixtures.cli import CommandParser, print_line
 from longctx.fixtures.tasks import SUITES, TASKS
-from longctx.plugins.config.option import PATHS, Caller
-from longctx.plugins.config.options import OPTIONS, RUN_OPTIONS, declare
+from longctx.plugins.config.option import PATHS
+from longctx.plugins.config.options import OPTIONS, RUN_OPTIONS, add_own_options, declare
 
 INSTALL = {
     "bash": "longctx completion bash > ~/.local/share/bash-completion/completions/longctx",
@@ -28,8 +29,6 @@ VALUES = {
     "-m": tuple(dict.fromkeys((*SUITES, *(task.category for task in TASKS.values())))),
 }
 """The words that an option completes if they are not its choices."""
-PASSING_ON: dict[str, Caller] = {"watch": "watch", "bisect": "bisect"}
-"""The commands that pass options of a run on."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -52,12 +51,20 @@ def whole_parser() -> ArgumentParser:
     parser.add_argument(*VERSION, action="version", version="", help="print the version")
     commands = parser.add_subparsers()
     for name, command in COMMANDS.items():
-        own = _parser_of(command)
-        if caller := PASSING_ON.get(name):
-            _add_options_of_runs(own, caller)
+        own = _passing_parser(name) if name in ("watch", "bisect") else _parser_of(command)
         for action in own._actions:
             _complete_values(action)
         commands.add_parser(name, parents=[own], add_help=False, help=command.summary)
+    return parser
+
+
+def _passing_parser(name: Literal["watch", "bisect"]) -> CommandParser:
+    """Return a parser with the own options of a command and those of a run that it passes on, from their table."""
+    parser = CommandParser(prog=f"longctx {name}")
+    add_own_options(parser, name)
+    own = {flag for action in parser._actions for flag in action.option_strings}
+    passed = [option for option in RUN_OPTIONS.values() if option.flag not in own and not option.refused_by(name)]
+    declare(parser.add_argument, passed)
     return parser
 
 
@@ -71,13 +78,6 @@ def _parser_of(command: Command) -> CommandParser:
     finally:
         CommandParser.on_help = None
     return found[0]
-
-
-def _add_options_of_runs(parser: CommandParser, command: Caller) -> None:
-    """Add the options of a run that a command passes on and has not itself."""
-    own = {flag for action in parser._actions for flag in action.option_strings}
-    passed = [option for option in RUN_OPTIONS.values() if option.flag not in own and not option.refused_by(command)]
-    declare(parser.add_argument, passed)
 
 
 def _complete_values(action: Action) -> None:

@@ -64,7 +64,13 @@ def subject_directories(directory: Path) -> list[SubjectDirectory]:
     for folder, subject in _subject_folders(directory):
         reader = SubjectReader(folder)
         reader.refresh()
-        files = [file.stat() for file in _own_files(folder)]
+        own = _own_files(folder)
+        files = []
+        for file in own:
+            with contextlib.suppress(FileNotFoundError):
+                files.append(file.stat())
+        everything = {*folder.iterdir(), *(folder / CLAIMS).glob("*")}
+        others = everything.difference(own, [folder / CLAIMS])
         described = SubjectDirectory(
             folder=folder,
             subject=subject,
@@ -74,7 +80,7 @@ def subject_directories(directory: Path) -> list[SubjectDirectory]:
             idle_seconds=max(0.0, time.time() - max(file.st_mtime for file in files)),
             busy=_is_busy(directory, folder),
             damage=tuple(reader.damage),
-            others=tuple(_other_names(folder)),
+            others=tuple(sorted(str(path.relative_to(folder)) for path in others)),
         )
         subjects.append(described)
     return sorted(subjects, key=lambda item: (item.idle_seconds, item.folder.name))
@@ -102,7 +108,7 @@ def delete_subject(directory: Path, folder: Path) -> None:
         with contextlib.suppress(OSError):
             renamed.rename(folder)
         raise SubjectInUse
-    for path in [*_claims(renamed), *_own_files(renamed)]:
+    for path in _own_files(renamed):
         path.unlink(missing_ok=True)
     for emptied in (renamed / CLAIMS, renamed):
         with contextlib.suppress(OSError):
@@ -115,7 +121,7 @@ def delete_subject(directory: Path, folder: Path) -> None:
 
 def _own_files(folder: Path) -> list[Path]:
     """Return the files that workers made in a subject's folder; `subject.json`, by which it is found, comes last."""
-    own = []
+    own = list(_claims(folder))
     for path in folder.iterdir():
         is_result = path.suffix == SUFFIX and WORKER_NAME.fullmatch(path.stem) is not None
         if (is_result or TEMPORARY.fullmatch(path.name)) and path.is_file() and not path.is_symlink():
@@ -125,20 +131,10 @@ def _own_files(folder: Path) -> list[Path]:
 
 def _claims(folder: Path) -> Iterator[Path]:
     """Yield the claims in a subject's folder; another worker may remove them meanwhile."""
-    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-        for path in (folder / CLAIMS).iterdir():
-            with contextlib.suppress(FileNotFoundError):
-                if is_claim(path):
-                    yield path
-
-
-def _other_names(folder: Path) -> list[str]:
-    """Return the names of everything in a subject's folder that workers did not make."""
-    own = {*_own_files(folder), *_claims(folder), folder / CLAIMS}
-    found = [*folder.iterdir()]
-    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-        found += (folder / CLAIMS).iterdir()
-    return sorted(str(path.relative_to(folder)) for path in found if path not in own)
+    for path in (folder / CLAIMS).glob("*"):
+        with contextlib.suppress(FileNotFoundError):
+            if is_claim(path):
+                yield path
 
 
 def _subject_folders(directory: Path) -> Iterator[tuple[Path, Subject]]:
