@@ -30,6 +30,9 @@ VALUES = {
 }
 """The words that an option completes if they are not its choices."""
 
+PASSING_ON: tuple[Literal["watch", "bisect"], ...] = ("watch", "bisect")
+"""The commands that pass options of a run on."""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the script and return 0."""
@@ -50,8 +53,9 @@ def whole_parser() -> ArgumentParser:
     parser.add_argument(*HELP, action="help", help="list the commands")
     parser.add_argument(*VERSION, action="version", version="", help="print the version")
     commands = parser.add_subparsers()
+    passing: dict[str, CommandParser] = {name: _passing_parser(name) for name in PASSING_ON}
     for name, command in COMMANDS.items():
-        own = _passing_parser(name) if name in ("watch", "bisect") else _parser_of(command)
+        own = passing.get(name) or _parser_of(command)
         for action in own._actions:
             _complete_values(action)
         commands.add_parser(name, parents=[own], add_help=False, help=command.summary)

@@ -6,7 +6,7 @@ import math
 import os
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 
@@ -18,7 +18,7 @@ from longctx.fixtures.records import Case, EngineFacts, Generation
 from longctx.fixtures.tasks.task import gold_likelihood
 from longctx.plugins.config.run import Run
 from longctx.plugins.evidence.clusters import SampleRef
-from longctx.plugins.journal import Journal, JournalError, LikelihoodEntry
+from longctx.plugins.journal import JournalError, LikelihoodEntry
 from longctx.plugins.runner.batches import (
     FEW_SAMPLES_LEFT,
     LONGEST_WAIT_SECONDS,
@@ -122,9 +122,7 @@ class Worker:
         self._ahead: deque[Batch] = deque()
         self._broken: JournalError | None = None
         self._repeats_answers = True
-        self.likelihoods = _LikelihoodWorker(
-            self.panel_state, builder, models, load=self._engine, workers=workers, stopwatch=self.stopwatch
-        )
+        self._wait_seconds = WAIT_SECONDS
 
     def measure(self, case: Case) -> CaseReport:
         """Work on the case's panel until its verdicts are final, the case has failed or the time is up.
@@ -134,7 +132,7 @@ class Worker:
         """
         if self._broken is not None:
             raise self._broken
-        computed_before = self.computed_samples
+        computed_before, self._wait_seconds = self.computed_samples, WAIT_SECONDS
         panel, signal = self.panel_state.panels[case.family, case.length], self.run.options.signal
         samples, likelihoods, problem = 0, 0, None
         try:
@@ -144,7 +142,7 @@ class Worker:
                     if problem is None:
                         self._repeat(panel)
                 if signal != "answers":
-                    problem = problem or self.likelihoods.measure(case, panel, is_over=self._is_over)
+                    problem = problem or self._measure_likelihoods(case, panel)
                     likelihoods = self.panel_state.likelihood_counts(panel)[case.id]
             return CaseReport(
                 error=problem,
@@ -191,7 +189,6 @@ class Worker:
 
     def _measured(self, case: Case, panel: Panel) -> tuple[int, str | None]:
         """Return how many samples of the case the panel's evidence rests on, and why the case failed, if it did."""
-        wait_seconds = WAIT_SECONDS
         self.panel_state.refresh()
         while True:
             status = self.panel_state.status(panel)
@@ -206,15 +203,28 @@ class Worker:
                 if not any(map(self._is_safe, awaited)):
                     return 0 if error else status.evidence_counts.get(case.id, 0), error
             self._check_parent()
-            if (status.next_samples and self._work(panel, status)) or self._work_elsewhere(panel):
-                wait_seconds = WAIT_SECONDS
-                self.panel_state.refresh()
-            else:
-                # Other workers have claimed all that is left.
-                with self.stopwatch.measure("wait"):
-                    time.sleep(wait_seconds)
-                wait_seconds = min(2 * wait_seconds, LONGEST_WAIT_SECONDS)
-                self.panel_state.refresh(thorough=True)
+            self._refresh((bool(status.next_samples) and self._work(panel, status)) or self._work_elsewhere(panel))
+
+    def _measure_likelihoods(self, case: Case, panel: Panel) -> str | None:
+        """Measure likelihoods of the panel until it needs no more; return why the case failed, if it did."""
+        self.panel_state.refresh()
+        while True:
+            error = self.panel_state.failures(panel).get(case.id)
+            wanted = self.panel_state.next_likelihoods(panel)
+            if error is not None or not wanted or self._is_over():
+                return error
+            batch = self._claim(panel, wanted, with_gold=True)
+            if batch is not None:
+                self._score(batch)
+            self._refresh(batch is not None)
+
+    def _refresh(self, has_worked: bool) -> None:
+        """Read the journals again; wait first, longer each time, if other workers have claimed all that is left."""
+        if not has_worked:
+            with self.stopwatch.measure("wait"):
+                time.sleep(self._wait_seconds)
+        self._wait_seconds = WAIT_SECONDS if has_worked else min(2 * self._wait_seconds, LONGEST_WAIT_SECONDS)
+        self.panel_state.refresh(thorough=not has_worked)
 
     def _check_parent(self) -> None:
         if self._parent is not None and os.getppid() != self._parent:
@@ -228,7 +238,7 @@ class Worker:
             batch.release()
             batch = None
         if batch is None:
-            batch = self._claim(panel, status)
+            batch = self._claim(panel, status.next_samples)
         if batch is None:
             return False
         with self.stopwatch.measure("build"):
@@ -266,27 +276,39 @@ class Worker:
         else:
             most = min(most, 1)
         last = self._ahead[-1] if self._ahead else current
-        while len(self._ahead) < most and (batch := self._claim(panel, status, only, last)) is not None:
+        while len(self._ahead) < most:
+            batch = self._claim(panel, status.next_samples, only, last)
+            if batch is None:
+                return
             batch.prefetch()
             self._ahead.append(batch)
             last = batch
 
     def _claim(
-        self, panel: Panel, status: PanelStatus, only: ModelUnderTest | None = None, after: Batch | None = None
+        self,
+        panel: Panel,
+        wanted: Sequence[tuple[ModelRole, SampleRef]],
+        only: ModelUnderTest | None = None,
+        after: Batch | None = None,
+        *,
+        with_gold: bool = False,
     ) -> Batch | None:
-        """Claim a batch for the first model that needs one, to follow `after`; None if no sample is free."""
+        """Claim a batch for the first model that needs one, to follow `after`; None if no sample is free.
+
+        `with_gold` claims the likelihoods of gold answers.
+        """
         previous = after.samples.values() if after is not None else ()
-        keys = self.panel_state.keys(panel)
-        for role in dict.fromkeys(role for role, _ in status.next_samples):
+        keys = self.panel_state.likelihood_keys(panel) if with_gold else self.panel_state.keys(panel)
+        for role in dict.fromkeys(role for role, _ in wanted):
             model = self.models[role]
             if only not in (None, model):
                 continue
-            wanted = {keys[sample]: sample for owner, sample in status.next_samples if owner == role}
+            of_model = {keys[sample]: sample for owner, sample in wanted if owner == role}
             # Load the engine before claiming: a claim must last no longer than an answer takes.
             engine = self._engine(model)
-            samples = claim_samples(model.journal, engine, panel, wanted, workers=self._workers, previous=previous)
+            samples = claim_samples(model.journal, engine, panel, of_model, workers=self._workers, previous=previous)
             if samples:
-                built = self.builder.begin(panel, samples)
+                built = self.builder.begin(panel, samples, with_gold=with_gold)
                 return Batch(panel=panel, model=model, engine=engine, samples=samples, built=built)
         return None
 
@@ -367,6 +389,40 @@ class Worker:
         with self.stopwatch.measure("score"):
             self.scorer.store_all(journal, answered)
 
+    def _score(self, batch: Batch) -> None:
+        """Measure and journal the likelihoods of the gold answers of a batch."""
+        journal, engine = batch.model.journal, batch.engine
+        open_jobs: list[Job] = []
+        with self.stopwatch.measure("build"):
+            all_built = batch.built.result()
+        for built in all_built:
+            if isinstance(built, Job):
+                open_jobs.append(built)
+            else:
+                give_up(journal, built.case, built.key, built.reason)
+        assert isinstance(engine, Scoring)
+        golds = [job.gold for job in open_jobs if job.gold is not None]
+        assert len(golds) == len(open_jobs), "samples of these keys are built with their gold answers"
+        prompts = [prompt for gold in golds for prompt in gold.prompts]
+        continuations = [ids for gold in golds for ids in gold.continuations]
+        try:
+            scores = engine.score(prompts, continuations)
+            for gold in golds:
+                started = time.perf_counter()
+                with self.stopwatch.measure_engine(engine):
+                    of_job = [next(scores) for _ in gold.prompts]
+                likelihood = gold_likelihood(of_job, seconds=time.perf_counter() - started)
+                job = open_jobs.pop(0)
+                journal.append(
+                    LikelihoodEntry(key=job.key, case=job.case, index=job.sample.index, likelihood=likelihood)
+                )
+        except EngineError as error:
+            # The error is about the first job without a result. The others are tried again later.
+            failed, *others = open_jobs
+            give_up(journal, failed.case, failed.key, str(error))
+            for job in others:
+                journal.release(job.key)
+
     def _repeat(self, panel: Panel) -> None:
         """Let a server answer some samples of a comparison again, which shows how often answers differ by themselves.
 
@@ -398,96 +454,6 @@ class Worker:
 
     def _is_late(self) -> bool:
         return self.run.deadline is not None and time.time() >= self.run.deadline
-
-
-class _LikelihoodWorker:
-    """Claim samples of the shared queues and journal the likelihoods of their gold answers."""
-
-    def __init__(
-        self,
-        panel_state: PanelState,
-        builder: SampleBuilder,
-        models: Mapping[ModelRole, ModelUnderTest],
-        *,
-        load: Callable[[ModelUnderTest], Engine],
-        workers: int,
-        stopwatch: Stopwatch,
-    ):
-        self.stopwatch = stopwatch
-        self.panel_state = panel_state
-        self.builder = builder
-        self.models = models
-        self._load = load
-        self._workers = workers
-
-    def measure(self, case: Case, panel: Panel, *, is_over: Callable[[], bool]) -> str | None:
-        """Work on the case's panel until it needs no more, the case has failed or `is_over` returns True.
-
-        Returns the reason why the case failed; None if it did not. Raises JournalError.
-        """
-        wait_seconds = WAIT_SECONDS
-        self.panel_state.refresh()
-        while True:
-            error = self.panel_state.failures(panel).get(case.id)
-            wanted = self.panel_state.next_likelihoods(panel)
-            if error is not None or not wanted or is_over():
-                return error
-            if self._work(panel, wanted):
-                wait_seconds = WAIT_SECONDS
-                self.panel_state.refresh()
-            else:
-                # Other workers have claimed all that is left.
-                with self.stopwatch.measure("wait"):
-                    time.sleep(wait_seconds)
-                wait_seconds = min(2 * wait_seconds, LONGEST_WAIT_SECONDS)
-                self.panel_state.refresh(thorough=True)
-
-    def _work(self, panel: Panel, wanted: Sequence[tuple[ModelRole, SampleRef]]) -> bool:
-        """Measure the first free samples of one model; return False if other workers have claimed all of them."""
-        keys = self.panel_state.likelihood_keys(panel)
-        for role in dict.fromkeys(role for role, _ in wanted):
-            model = self.models[role]
-            of_model = {keys[ref]: ref for owner, ref in wanted if owner == role}
-            # Load the engine before claiming: a claim must last no longer than the work takes.
-            engine = self._load(model)
-            samples = claim_samples(model.journal, engine, panel, of_model, workers=self._workers)
-            if samples:
-                self._measure(panel, model.journal, engine, samples)
-                return True
-        return False
-
-    def _measure(self, panel: Panel, journal: Journal, engine: Engine, samples: Mapping[str, SampleRef]) -> None:
-        jobs: list[Job] = []
-        with self.stopwatch.measure("build"):
-            all_built = self.builder.begin(panel, samples, with_gold=True).result()
-        for built in all_built:
-            if isinstance(built, Job):
-                jobs.append(built)
-            else:
-                give_up(journal, built.case, built.key, built.reason)
-        open_jobs = list(jobs)
-        try:
-            assert isinstance(engine, Scoring)
-            golds = [job.gold for job in jobs if job.gold is not None]
-            prompts = [prompt for gold in golds for prompt in gold.prompts]
-            continuations = [ids for gold in golds for ids in gold.continuations]
-            scores = engine.score(prompts, continuations)
-            for job, gold in zip(jobs, golds, strict=True):
-                started = time.perf_counter()
-                with self.stopwatch.measure_engine(engine):
-                    of_job = [next(scores) for _ in gold.prompts]
-                seconds = time.perf_counter() - started
-                likelihood = gold_likelihood(of_job, seconds=seconds)
-                journal.append(
-                    LikelihoodEntry(key=job.key, case=job.case, index=job.sample.index, likelihood=likelihood)
-                )
-                open_jobs.remove(job)
-        except EngineError as error:
-            # The error is about the first job without a result. The others are tried again later.
-            failed, *others = open_jobs
-            give_up(journal, failed.case, failed.key, str(error))
-            for job in others:
-                journal.release(job.key)
 
 
 def _most_batches_ahead(wanted: int, batch_size: int, workers: int) -> int:
