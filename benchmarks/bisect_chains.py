@@ -47,10 +47,9 @@ from longctx.ci.bisect.measurements import EDGE_ALPHA, TellingSamples, telling_s
 from longctx.ci.bisect.posterior import FALL_SHARE, EndpointVotes, Posterior
 from longctx.ci.bisect.report import MOST_CERTAIN
 from longctx.ci.bisect.search import Edge, Request, StepResult, search
-from longctx.fixtures.records import Case
+from longctx.fixtures.records import HAYSTACKS, Case
 from longctx.plugins.evidence.clusters import SampleRef
 from longctx.plugins.evidence.sequential import NonInferiority
-from longctx.plugins.evidence.statistics import paired_interval
 from longctx.plugins.verdicts.panels import Panel
 
 SAMPLES = 500
@@ -147,11 +146,9 @@ class Chain:
         last = len(self.scores) - 1
         doubt = self._measure_endpoints(confidence)
         self._telling = self._choose(None)
-        if doubt and self.votes.p_value > 1 - confidence:
+        if doubt:
             return self._result(None)
         edge = search(last, self, confidence=confidence, parallel=parallel)
-        if doubt and not edge.is_shown:
-            return self._result(None)
         loss = 100 * float(self.scores[0].mean() - self.scores[-1].mean())
         self._compare(edge.first_bad, edge.last_good, search_bounds(max(loss, 1.0), alpha=EDGE_ALPHA))
         return self._result(edge)
@@ -223,22 +220,25 @@ class Chain:
     def _measure_endpoints(self, confidence: float) -> bool:
         """Compare the endpoints as the command does; return True if they show no loss."""
         last = len(self.scores) - 1
-        bounds = Bounds(confidence=1 - EARLY_SHARE * (1 - confidence), population=True)
+        bounds = Bounds(confidence=1 - EARLY_SHARE * (1 - confidence))
         verdict, seen = self._compare(last, 0, bounds)
-        differences = self.scores[-1] - self.scores[0]
-        worse, better = (int((sign * differences[seen] > 0).sum()) for sign in (-1, 1))
-        if verdict == "fail" and EndpointVotes(worse=worse, better=better).p_value <= (1 - confidence) / 2:
+        if verdict == "fail" and self._p_value(seen) <= (1 - confidence) / 2:
             return False
         for end in (0, last):
             self.answered[end].update(range(SAMPLES))
-        return paired_interval(differences, alpha=1 - confidence)[1] >= 0
+        return self._p_value(range(SAMPLES)) > 1 - confidence
+
+    def _p_value(self, seen: Sequence[int]) -> float:
+        # Samples i, i + 32, ... share a haystack, as those of the case do.
+        sums = np.bincount(np.array(seen) % HAYSTACKS, weights=(self.scores[-1] - self.scores[0])[list(seen)])
+        return EndpointVotes(worse=int((sums < 0).sum()), better=int((sums > 0).sum())).p_value
 
     def _compare(self, position: int, baseline: int, bounds: Bounds) -> tuple[str | None, list[int]]:
         """Compare two positions on random samples; return the verdict, and the samples that it needed."""
         clear = bounds.drop_points / 2 if bounds.clear_points is None else bounds.clear_points
         pairing = NonInferiority(
             drop=bounds.drop_points / 100, clear=clear / 100, alpha=1 - bounds.confidence,
-            finite_population=bounds.population,
+            finite_population=True,
         )  # fmt: skip
         panel = Panel("ruler", CASE.length, [CASE], seed=0, hypotheses=(), non_inferiority=pairing)
         one, two = (self._scores(place) for place in (position, baseline))

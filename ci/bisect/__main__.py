@@ -145,7 +145,7 @@ def _search(arguments: Arguments) -> int:
     endpoints = _endpoints(arguments, good, bad)
     parallel = arguments.suite.execution.parallel
     bisection = Bisection(arguments.suite, steps, endpoints, confidence=arguments.confidence)
-    if endpoints.doubt and bisection.votes.p_value > 1 - arguments.confidence:
+    if endpoints.doubt:
         raise EndpointsError(1, endpoints.doubt)
     print_line(f"endpoints  {endpoints.summary}")
     if last > 1 and bisection.telling:
@@ -162,11 +162,8 @@ def _search(arguments: Arguments) -> int:
 
     bisection.note = note
     edge = search(last, bisection, confidence=arguments.confidence, parallel=parallel)
-    is_shown = edge.is_shown or not endpoints.doubt
-    for line in log.finish(edge, confirm(bisection, edge) if is_shown else None):
+    for line in log.finish(edge, confirm(bisection, edge)):
         print_line(line)
-    if not is_shown:
-        return 1
     return 2 if edge.is_step and edge.skipped else 0
 
 

@@ -47,15 +47,13 @@ class Bounds:
     """Loss, in points, from which the checkpoint is bad."""
     clear_points: float | None = None
     """Loss, in points, up to which it is good; None for half of `drop_points`."""
-    population: bool = False
-    """True if the verdict is about the planned samples only, not about all samples that could be drawn."""
 
     def as_toml(self) -> str:
         """Return the text of the thresholds file."""
         clear = "" if self.clear_points is None else f"clear = {self.clear_points!r}\n"
         return (
             f"[verdict]\nconfidence = {self.confidence!r}\n\n[regression]\ndrop = {self.drop_points!r}\n{clear}"
-            f'population = {str(self.population).lower()}\nlost_here = "fail"\ncases = "report"\nblocking = false\n'
+            'lost_here = "fail"\ncases = "report"\nblocking = false\n'
         )
 
 
@@ -65,7 +63,6 @@ def search_bounds(loss_points: float, *, alpha: float) -> Bounds:
         confidence=1 - alpha,
         drop_points=DROP_SHARE * loss_points,
         clear_points=CLEAR_SHARE * loss_points,
-        population=True,
     )
 
 

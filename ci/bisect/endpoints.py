@@ -34,7 +34,8 @@ class Endpoints:
     """Ids of the searched cases."""
     loss_points: float
     interval: tuple[float, float]
-    """Confidence interval of the difference bad minus good, in points; both ends are negative if a loss is shown."""
+    """Confidence interval of the difference bad - good, in points: of the models where all samples are known. Neither
+    end is positive if a loss is shown."""
     pairs: int
     """Number of samples that both checkpoints answered."""
     score_good: float
@@ -103,18 +104,21 @@ def measure_endpoints(
     The comparison stops once a loss on the planned samples is certain, if it is then also shown for the models behind
     them; else all samples decide.
     """
-    early = Bounds(confidence=1 - EARLY_SHARE * (1 - confidence), population=True)
+    early = Bounds(confidence=1 - EARLY_SHARE * (1 - confidence))
     run = suite.compare(bad.path, good.path, early, cases=cases, shared=True)
-    is_shown = _is_shown(run.report, confidence)
-    if run.report is not None and not is_shown:
+    gate = regression_gate(run.report)
+    has_lost = run.report is not None and gate is not None and gate.verdict == "fail"
+    if run.report is not None and not (has_lost and _votes(run.report).p_value <= (1 - confidence) / 2):
         run = suite.compare(bad.path, good.path, Bounds(confidence=confidence), cases=cases, full=True)
     if run.report is None:
         raise EndpointsError(4 if run.exit_code in (4, 5) else 3, f"the endpoints cannot be compared: {run.reason}")
-    endpoints = _endpoints(run.report, cases, survey)
+    endpoints, alpha = _endpoints(run.report, cases, survey), 1 - confidence
+    votes = _votes(run.report)
     low, high = endpoints.interval
-    if is_shown:
+    if votes.p_value <= alpha:
         return replace(endpoints, interval=(low, min(high, 0.0)))
-    return replace(endpoints, doubt=_doubt(endpoints, good, bad))
+    is_better = EndpointVotes(worse=votes.better, better=votes.worse).p_value <= alpha
+    return replace(endpoints, doubt=_doubt(endpoints, good, bad, is_better=is_better))
 
 
 def _endpoints(report: JsonReport, cases: tuple[str, ...], survey: JsonReport | None) -> Endpoints:
@@ -126,8 +130,11 @@ def _endpoints(report: JsonReport, cases: tuple[str, ...], survey: JsonReport | 
     if not scores:
         raise EndpointsError(3, f"the endpoints cannot be compared: {_first_error(report)}")
     score_bad = sum(scores) / len(scores)
+    # The mean of all planned samples is known, which says nothing about the models.
+    is_known = gate.interval[0] == gate.interval[1]
+    interval = gate.model_interval if is_known and gate.model_interval else gate.interval
     return Endpoints(
-        cases=cases, loss_points=-gate.measured, interval=gate.interval, pairs=gate.samples,
+        cases=cases, loss_points=-gate.measured, interval=interval, pairs=gate.samples,
         score_good=score_bad - gate.measured, score_bad=score_bad, report=report, survey=survey,
     )  # fmt: skip
 
@@ -148,28 +155,21 @@ def extended(endpoints: Endpoints, suite: Suite, good: Step, bad: Step, confiden
     return replace(more, pairs=max(more.pairs, endpoints.pairs + 1), doubt=endpoints.doubt)
 
 
-def _is_shown(report: JsonReport | None, confidence: float) -> bool:
-    """Return True if a comparison that stopped early shows a loss of the models, not only on the planned samples.
+def _votes(report: JsonReport) -> EndpointVotes:
+    """Return the haystacks on which the bad endpoint is worse, and those on which it is better.
 
-    The haystacks on which the scores differ are counted, and a sign test decides.
+    All planned samples have a mean, which is lower for one of two equal models. Only what is shown for the models is a
+    loss to search for.
     """
-    gate = regression_gate(report)
-    if report is None or gate is None or gate.verdict != "fail":
-        return False
-    assert report.regression is not None, "a regression gate belongs to a comparison"
-    compared = report.regression.cases.values()
-    votes = EndpointVotes(
+    compared = report.regression.cases.values() if report.regression else ()
+    return EndpointVotes(
         worse=sum(case.haystacks_worse for case in compared), better=sum(case.haystacks_better for case in compared)
     )
-    return votes.p_value <= (1 - confidence) / 2
 
 
-def _doubt(endpoints: Endpoints, good: Step, bad: Step) -> str:
-    """Return one line if the endpoints show no loss, else an empty one."""
-    low, high = endpoints.interval
-    if high < 0:
-        return ""
-    if low > 0:
+def _doubt(endpoints: Endpoints, good: Step, bad: Step, *, is_better: bool) -> str:
+    """Return the line for endpoints that show no loss."""
+    if is_better:
         return (
             f"--bad {bad.name} is better than --good {good.name} ({endpoints.evidence}); are they the other way round?"
         )

@@ -69,10 +69,9 @@ class Chain:
         bounds = dict(line.split(" = ") for line in text.splitlines() if " = " in line)
         (case,) = only_samples([CASE], [word[15:] for word in arguments if word.startswith("--only-samples=")])
         samples = len(case.planned)
-        population = samples if bounds["population"] == "true" else None
         pairing = NonInferiority(
             drop=float(bounds["drop"]) / 100, clear=float(bounds.get("clear", float(bounds["drop"]) / 2)) / 100,
-            alpha=1 - float(bounds["confidence"]), finite_population=population is not None,
+            alpha=1 - float(bounds["confidence"]), finite_population=True,
         )  # fmt: skip
         panel = Panel("ruler", 512, [case], seed=0, hypotheses=(), non_inferiority=pairing, full="--full" in arguments)
         order = [ref.sample_index for ref in panel.order]
@@ -83,9 +82,12 @@ class Chain:
         analysis = panel.analyze_pairs(scores, other)
         seen = difference[: analysis.clusters]
         mean = sum(seen) / len(seen)
-        low, high = paired_interval(seen, alpha=pairing.alpha, population=population)
+        planned, of_model = (
+            [100 * end for end in paired_interval(seen, alpha=pairing.alpha, population=population)]
+            for population in (samples, None)
+        )
         gate = {
-            "kind": "regression", "measured": 100 * mean, "interval": [100 * low, 100 * high],
+            "kind": "regression", "measured": 100 * mean, "interval": planned, "model_interval": of_model,
             "samples": analysis.samples, "verdict": analysis.decision.verdict if analysis.decision else "inconclusive",
             "reason": "",
         }  # fmt: skip

@@ -322,9 +322,9 @@ def test_a_gate_is_searched_on_the_mean_of_its_cases(
             "--good is step 5 and --bad step 1; give a good one that came before",
         ),
         (("--good", "step-0", "--bad", "step-9"), "--bad: no such directory"),
-        (("--good", "step-0", "--bad", "last"), "last has no step in its name; name checkpoints like step-3000"),
+        (("--good", "step-0", "--bad", "last"), "last has no clear step in its name; name it like step-3000"),
         (("--good", "step-0", "--bad", "step-5", "--checkpoints", "nope-*"), "--checkpoints: nothing matches 'nope-*'"),
-        (("--good", "step-0", "--bad", "step-5", "--checkpoints", "*"), "are both step 1; give one"),
+        (("--good", "step-0", "--bad", "step-5", "--checkpoints", "*"), "are both step 1; leave one out"),
     ],
 )
 def test_wrong_use_is_one_line(
@@ -334,7 +334,7 @@ def test_wrong_use_is_one_line(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    for name in ("step-0", "step-1", "step-5", "last", "copy-1"):
+    for name in ("step-0", "step-1", "step-5", "last", "checkpoint-1"):
         (tmp_path / name).mkdir()
     monkeypatch.chdir(tmp_path)
     if "*" in arguments:
