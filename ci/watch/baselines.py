@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from longctx.ci.checkpoint_dirs import Step, StepReader, fingerprint_of
-from longctx.ci.suite_process import read_report
 from longctx.ci.watch.history import History, WatchedCheckpoint, step_name
 from longctx.fixtures.checkpoints.safetensors import CheckpointError
-from longctx.fixtures.outside_files import absolute, expanded
+from longctx.fixtures.outside_files import absolute, expanded, read_outside
+from longctx.fixtures.records.report import parse_report
 
 ANCHOR, LAST_GOOD = "the anchor", "the last good step"
 
@@ -131,8 +131,11 @@ def check_anchor(anchor: str, directory: Path, out: Path, options: Sequence[str]
         return
     path = expanded(anchor)
     if path.suffix == ".json":
-        if read_report(path) is None:
-            raise ValueError(f"--anchor: {anchor} is not a report of the suite; give a file of --report-json")
+        try:
+            parse_report(read_outside(path))
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise ValueError(f"--anchor: {anchor} is no report ({reason}); give a file of --report-json") from error
         return
     try:
         fingerprint_of(path, option="--anchor", options=options)

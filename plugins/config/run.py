@@ -153,21 +153,17 @@ def finished_journal(baseline: Baseline) -> Journal:
 
 def _report(path: Path) -> JsonReport:
     """Read a JSON report; raise BaselineError if it is none or has no results."""
+    problem = "of a run that measured something"
     try:
-        data = read_outside(path)
-        content = json.loads(data)
+        report = parse_report(read_outside(path))
+        if report.model.execution is not None:
+            return report
     except OSError as error:
         raise BaselineError(
             f"--baseline: cannot read {path} ({error.strerror}); give a JSON report or a checkpoint"
         ) from error
-    except (ValueError, RecursionError) as error:
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise BaselineError(f"--baseline: {path} is not JSON ({error}); give a file of --report-json") from error
-    problem = "of a run that measured something"
-    try:
-        if content["schema"] == REPORT_SCHEMA and content["model"]["execution"] is not None:
-            return parse_report(data)
-    except (KeyError, TypeError, AttributeError):
-        pass
     except ValueError as error:
         problem = f"({error})"
     raise BaselineError(f"--baseline: {path} is not a {REPORT_SCHEMA} {problem}; give a file of --report-json")

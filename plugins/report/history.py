@@ -48,31 +48,38 @@ class StepReport:
     document: JsonReport
 
 
-def read_documents(directory: Path) -> Iterator[tuple[str, JsonReport]]:
-    """Yield all reports, with all texts visible, and their paths within the directory; other files are ignored.
+def read_documents(directory: Path) -> tuple[dict[str, JsonReport], list[str]]:
+    """Return all reports by their path within the directory, with all texts visible, and a line for every faulty one.
 
-    Raises HistoryError for a report whose values have not the form of one, and if there is no such directory.
+    JSON files of other programs are ignored. Raises HistoryError if there is no such directory.
     """
     if not os.path.isdir(directory):
         raise HistoryError(f"{directory} is not a directory; name one with files written by --report-json")
+    documents: dict[str, JsonReport] = {}
+    faulty: list[str] = []
     for path in sorted(directory.rglob("*.json")):
         # The comparisons of a search are about samples that it has chosen.
-        if (path.parent / SEARCH_RESULT).exists():
+        if not path.is_file() or (path.parent / SEARCH_RESULT).exists():
             continue
+        name = str(path.relative_to(directory))
         try:
             data = read_outside(path)
-            content = json.loads(data)
-        # A directory of results also holds files that are no reports, or that are being written.
-        except (OSError, ValueError, RecursionError):
-            continue
-        if not isinstance(content, dict) or content.get("schema") != REPORT_SCHEMA:
-            continue
-        try:
-            yield str(path.relative_to(directory)), visible_data(parse_report(data))
+            if _is_report(data):
+                documents[name] = visible_data(parse_report(data))
+        except OSError as error:
+            faulty.append(f"{name}: cannot be read ({error.strerror})")
         except ValueError as error:
-            raise HistoryError(
-                f"{path} has not the form of a report ({error}); write it again with --report-json, or remove it"
-            ) from error
+            faulty.append(f"{name}: is no whole report ({error})")
+    return documents, faulty
+
+
+def _is_report(data: bytes) -> bool:
+    """Return False for the JSON of another program; raise ValueError for a text that is no JSON, such as a torn one."""
+    try:
+        content = json.loads(data)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+    return isinstance(content, dict) and str(content.get("schema")).startswith("longctx-report/")
 
 
 def by_step(documents: Mapping[str, JsonReport], directory: Path) -> tuple[list[StepReport], list[str]]:
@@ -103,8 +110,9 @@ def write_history(directory: Path, target: Path) -> tuple[list[StepReport], list
 
     Raises OSError, and HistoryError without two checkpoints or one step.
     """
-    documents = dict(read_documents(directory))
-    reports, skipped = by_step(documents, directory)
+    documents, skipped = read_documents(directory)
+    reports, without_step = by_step(documents, directory)
+    skipped += without_step
     together = correlations([*documents.values()])
     if not reports and together is None:
         reason = skipped[0] if skipped else f"it contains no {REPORT_SCHEMA}"

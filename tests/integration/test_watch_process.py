@@ -195,7 +195,7 @@ def test_an_incomplete_run_leaves_no_report(tmp_path: Path) -> None:
         ((".", "--horizon", "0"), "--horizon: 0; give a number of checkpoints of at least 1"),
         ((".", "--anchor", "7"), "--anchor: no step 7 in "),
         ((".", "--anchor", "nowhere"), "--anchor: no such directory 'nowhere'"),
-        ((".", "--anchor", "nowhere.json"), "--anchor: nowhere.json is not a report of the suite"),
+        ((".", "--anchor", "nowhere.json"), "--anchor: nowhere.json is no report (No such file or directory)"),
         ((".", "--baseline", "step-1"), "--baseline: a watch sets it for every checkpoint; leave it out, use --anchor"),
         ((".", "--report-json=r.json"), "--report-json: a watch sets it for every checkpoint; leave it out, use --out"),
         ((".", "--lengths", "8kb"), "--lengths: unknown '8kb'"),

@@ -66,7 +66,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_reports_are_in_the_order_of_their_steps(folder: Path) -> None:
-    reports, skipped = by_step(dict(read_documents(folder)), folder)
+    reports, skipped = by_step(read_documents(folder)[0], folder)
     assert [report.step for report in reports] == [1000, 2000, 3000, 4000]
     assert all(report.path.name != "older.json" for report in reports)
     assert sorted(line.split(":")[0] for line in skipped) == ["none.json", "older.json"]
@@ -103,6 +103,28 @@ def test_the_command_draws_a_page(folder: Path, capsys: pytest.CaptureFixture[st
     assert {"1,000", "2,000", "3,000", "4,000", "effective", "recall"} <= set(parser.words)
     # The page from the first call is not taken for a report.
     assert main([str(folder), "--out", str(folder / "again.html")]) == 0
+
+
+def test_a_report_that_is_torn_newer_or_faulty_is_left_out_by_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = report_data(report(step=1000))
+    _write_json(tmp_path / "whole.json", report(step=1000))
+    (tmp_path / "torn.json").write_text(json.dumps(whole)[:-99])
+    (tmp_path / "empty.json").write_text("")
+    (tmp_path / "newer.json").write_text(json.dumps({**whole, "schema": "longctx-report/2"}))
+    (tmp_path / "faulty.json").write_text(json.dumps({**whole, "cases": 3}))
+    (tmp_path / "else.json").write_text('{"schema": "else"}')
+    assert main([str(tmp_path)]) == 0
+    lines = sorted(capsys.readouterr().err.splitlines())
+    reasons = [
+        "Expecting value",
+        "Expected `array`, got `int`",
+        "its schema is 'longctx-report/2', not longctx-report/1",
+        "Unter",
+    ]
+    for line, name, reason in zip(lines, ("empty", "faulty", "newer", "torn"), reasons, strict=True):
+        assert line.startswith(f"left out {name}.json: is no whole report ({reason}")
 
 
 @pytest.mark.parametrize("kind", ["missing", "empty", "stepless"])
@@ -176,7 +198,7 @@ def test_a_report_without_the_step_key_gets_the_step_of_its_path(tmp_path: Path)
     data = report_data(report(suite="ruler"))
     del data["run"]["step"]
     (tmp_path / "step_5.json").write_text(json.dumps(data))
-    reports, _ = by_step(dict(read_documents(tmp_path)), tmp_path)
+    reports, _ = by_step(read_documents(tmp_path)[0], tmp_path)
     assert [report.step for report in reports] == [5]
 
 
@@ -194,7 +216,7 @@ def test_the_history_links_to_the_pages_of_reports(tmp_path: Path) -> None:
 def test_the_history_draws_the_values_of_gates_with_what_they_require(tmp_path: Path) -> None:
     for step in (1, 2):
         _write_json(tmp_path / f"{step}.json", document(run_summary(samples=6, suite="ruler", step=step, paired=True)))
-    reports, _ = by_step(dict(read_documents(tmp_path)), tmp_path)
+    reports, _ = by_step(read_documents(tmp_path)[0], tmp_path)
     tracks = {track.name: track for track in gate_tracks(reports)}
     assert tracks
     for name, track in tracks.items():
