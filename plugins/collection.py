@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from argparse import SUPPRESS
 from collections.abc import Sequence
 from pathlib import Path
@@ -71,6 +72,10 @@ def pytest_report_header(config: pytest.Config) -> str | None:
     warnings = [f"warning: {run.checkpoint.path}: {run.checkpoint.warning}"] if run.checkpoint.warning else []
     warnings += [f"warning: --yardstick: {run.yardstick_warning}"] if run.yardstick_warning else []
     warnings += [f"warning: --thresholds: {line}" for line in shares_as_scores(run.thresholds)]
+    if _has_test_timeout(config):
+        warnings.append(
+            "warning: timeout: pytest-timeout counts all cases of a length as one test; limit a run with --budget"
+        )
     return "\n".join(warnings) or None
 
 
@@ -115,6 +120,12 @@ def usage_error(problem: object) -> pytest.UsageError:
     return pytest.UsageError(one_line(str(problem), ERROR_CHARACTERS))
 
 
+def _has_test_timeout(config: pytest.Config) -> bool:
+    """Return True if pytest-timeout limits the time of each test."""
+    given = config.getoption("timeout", None) or os.environ.get("PYTEST_TIMEOUT")
+    return bool(given) and config.pluginmanager.hasplugin("timeout")
+
+
 def is_thresholds_file(config: pytest.Config, argument: str) -> bool:
     """Return True for an argument that names a gate by its id, such as "thresholds.toml::gate[mean at 4k]"."""
     return Path(argument.partition("::")[0]).name == Path(config.option.thresholds or "thresholds.toml").name
@@ -128,8 +139,18 @@ def case_of(item: pytest.Item) -> Case | None:
 
 
 def cases_of(run: Run, node_ids: Sequence[str]) -> tuple[Case, ...]:
-    """Return the available cases of a run that are among the collected tests."""
+    """Return the available cases of a run that are among the collected tests.
+
+    Raises pytest.UsageError for a test of a case whose id another plugin has changed.
+    """
     names = {node_id.rpartition("::")[2] for node_id in node_ids}
+    ids = {case.id for case in run.cases}
+    for name in sorted(names - ids):
+        if any(name.startswith(f"{case_id[:-1]}-") for case_id in ids):
+            raise usage_error(
+                f"{name}: another plugin has changed the id of this case; leave out its option (--count of "
+                "pytest-repeat), or the plugin with -p no:NAME: more samples come from --samples and --seed"
+            )
     return tuple(case for case in run.available if case.id in names)
 
 

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from longctx.fixtures.installation import CASES_DIRECTORY
+from longctx.plugins.collection import cases_of
+from longctx.plugins.collection import pytest_report_header as report_header
 from longctx.plugins.config.run import Run
 from longctx.plugins.reports import pytest_configure as configure_reports
 from longctx.plugins.stash import RUN
@@ -103,6 +105,26 @@ def test_a_tensorboard_directory_that_cannot_be_created_is_refused_before_the_ru
         assert re.fullmatch(message, str(error.value))
     configure_reports(config_of(f"--tensorboard={tmp_path / 'new' / 'tb'}"))
     assert list((tmp_path / "new" / "tb").iterdir()) == []
+
+
+def test_a_case_whose_id_another_plugin_changed_is_refused_by_name() -> None:
+    run = config_of().stash[RUN]
+    (case, *_) = run.cases
+    assert cases_of(run, [f"tests_longctx/test_ruler.py::{case.id}", "own.py::test_else[x-1-2]"]) == (case,)
+    changed = f"{case.id[:-1]}-1-2]"
+    with pytest.raises(
+        pytest.UsageError, match=rf"^{re.escape(changed)}: another plugin .* \(--count of pytest-repeat\)"
+    ):
+        cases_of(run, [f"tests_longctx/test_ruler.py::{changed}"])
+
+
+def test_a_time_limit_for_each_test_is_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = config_of()
+    monkeypatch.setenv("PYTEST_TIMEOUT", "300")
+    if not config.pluginmanager.hasplugin("timeout"):
+        assert "pytest-timeout" not in str(report_header(config))
+        config.pluginmanager.register(object(), "timeout")
+    assert "warning: timeout: pytest-timeout counts all cases of a length as one test" in str(report_header(config))
 
 
 def config_of(*arguments: str) -> pytest.Config:
