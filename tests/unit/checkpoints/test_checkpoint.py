@@ -149,6 +149,24 @@ BROKEN: dict[str, tuple[Change, str]] = {
         both(remove("config.json"), write("checkpoint-9/config.json", "{}")),
         "config.json: missing; give one of its checkpoints, such as .*/checkpoint-9",
     ),
+    "a folder of training that has a checkpoint far below": (
+        both(
+            remove("config.json"),
+            lambda folder: (folder / "actor" / "huggingface").mkdir(parents=True),
+            write("actor/huggingface/config.json", "{}"),
+        ),
+        "config.json: missing; give one of its checkpoints, such as .*/actor/huggingface",
+    ),
+    "an empty folder": (
+        lambda folder: [file.unlink() for file in folder.iterdir()],
+        "is empty; wait until the checkpoint is saved",
+    ),
+    "a GGUF only": (
+        both(remove("config.json"), remove("tokenizer.json"), remove(WEIGHTS), write("model-q4.gguf")),
+        r"model-q4\.gguf: \.gguf files are read by llama\.cpp .*; start a server with it, .* --base-url",
+    ),
+    "a GGUF with a config": (both(remove(WEIGHTS), write("a.gguf")), r"a\.gguf: .* start a server with it"),
+    "an ONNX": (both(remove(WEIGHTS), write("model.onnx")), r"model\.onnx: .* ONNX Runtime"),
     "no json": (write("config.json", "{'a': 1}"), "config.json: no valid JSON .*; copy it again"),
     "no object": (write("config.json", "[]"), "config.json: holds no JSON object"),
     "a pointer for a config": (write("config.json", POINTER), "config.json: is a git-lfs pointer.*; run git lfs pull"),

@@ -157,6 +157,35 @@ def test_the_key_of_a_config_that_its_class_rejects_is_named(
 
 
 @pytest.mark.parametrize(
+    "quantization",
+    [
+        {"quant_method": "compressed-tensors", "config_groups": {}, "format": "int-quantized"},
+        {"quant_method": "gptq", "bits": 4},
+        {"quant_method": "awq", "bits": 4},
+        {"quant_method": "hqq", "quant_config": {}},
+        {"quant_method": "aqlm"},
+        {"quant_method": "eetq"},
+        {"quant_method": "quanto", "weights": "int8"},
+        {"quant_method": "vptq"},
+        {"quant_method": "quark"},
+    ],
+    ids=lambda quantization: str(quantization["quant_method"]),
+)
+def test_a_package_for_quantized_weights_that_is_missing_is_named(
+    quantization: dict[str, Any], saved: Saved, tmp_path: Path
+) -> None:
+    path = changed_weights(saved("llama"), tmp_path / "c", lambda tensors: None)
+    config = json.loads((path / "config.json").read_text())
+    (path / "config.json").write_text(json.dumps({**config, "quantization_config": quantization}))
+    with pytest.raises(EngineError) as caught:
+        engine_of(path)
+    line = str(caught.value)
+    assert f"is quantized with {quantization['quant_method']!r}, whose package is missing: " in line
+    assert "architectures" not in line
+    assert "\n" not in line
+
+
+@pytest.mark.parametrize(
     ("settings", "message"),
     [
         ({"attention": "flash"}, "--attention: unknown 'flash'; use auto, eager, .*sdpa"),
