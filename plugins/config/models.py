@@ -13,6 +13,7 @@ from pathlib import Path
 
 from longctx.fixtures import calibration
 from longctx.fixtures.checkpoints.checkpoint import Checkpoint, read_checkpoint, read_source
+from longctx.fixtures.checkpoints.differences import known_differences
 from longctx.fixtures.checkpoints.safetensors import CheckpointError
 from longctx.fixtures.conversion import ConversionError, Converter, cached_snapshot, make_checkpoint
 from longctx.fixtures.engines import EngineError, execution_settings
@@ -240,6 +241,20 @@ def extend_baseline(run: Run, invocation: Invocation) -> Run:
     except _CannotExtend as error:
         limit = str(error)
     return replace(run, baseline=replace(baseline, checkpoint=checkpoint, limit=limit))
+
+
+def with_differences(run: Run) -> Run:
+    """Return the run with what differs between its checkpoint and the baseline's, where both are on disk."""
+    baseline = run.baseline
+    if baseline is None:
+        return run
+    other = baseline.checkpoint
+    if other is None and baseline.path is not None:
+        with suppress(CheckpointError):
+            other = read_checkpoint(baseline.path, trust_remote_code=run.options.trust_remote_code)
+    if other is None or other.fingerprint != baseline.fingerprint:
+        return run
+    return replace(run, baseline=replace(baseline, differences=known_differences(run.checkpoint, other)))
 
 
 def _is_complete(run: Run, baseline: Baseline) -> bool:

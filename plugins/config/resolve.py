@@ -51,7 +51,13 @@ from longctx.plugins.config.cases import (
 )
 from longctx.plugins.config.invocation import ConfigError, Invocation
 from longctx.plugins.config.materials import Materials, load_materials
-from longctx.plugins.config.models import extend_baseline, load_formatter, resolve_baseline, resolve_model
+from longctx.plugins.config.models import (
+    extend_baseline,
+    load_formatter,
+    resolve_baseline,
+    resolve_model,
+    with_differences,
+)
 from longctx.plugins.config.options import SUITE_OPTIONS
 from longctx.plugins.config.run import BaselineError, Run
 from longctx.plugins.config.servers import (
@@ -264,7 +270,7 @@ def prepare(run: Run, materials: Materials, invocation: Invocation) -> Run:
         endpoint=endpoint,
     )
     run = with_canaries(run, formatter)
-    return extend_baseline(run, invocation)
+    return with_differences(extend_baseline(run, invocation))
 
 
 def _connect_server(run: Run, invocation: Invocation) -> Endpoint:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from longctx.fixtures.checkpoints.checkpoint import Checkpoint
+from longctx.fixtures.checkpoints.differences import Difference
 from longctx.fixtures.records import Case, Options
 from longctx.plugins.thresholds.records import Reference, Thresholds
 
@@ -37,6 +38,9 @@ class Baseline:
 
     limit: str = ""
     """The reason why nothing can be added to the results of a report; empty if something can, or need not."""
+
+    differences: tuple[Difference, ...] | None = None
+    """What differs between the two checkpoints besides the values of weights; None unless both are on disk."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,13 +5,20 @@ from __future__ import annotations
 import os
 import shlex
 from collections import Counter
+from dataclasses import asdict
 from statistics import fmean
 
 from msgspec import UNSET
 
 from longctx.fixtures.outside_files import absolute
 from longctx.fixtures.records import CaseResult, RepeatedAnswers
-from longctx.fixtures.records.report import CaseComparison, ComparedModel, JsonReport, RegressionSummary
+from longctx.fixtures.records.report import (
+    CaseComparison,
+    ComparedModel,
+    JsonReport,
+    RegressionSummary,
+    ReportDifference,
+)
 from longctx.plugins.config.run_facts import Baseline
 from longctx.plugins.evidence.points import to_points
 from longctx.plugins.report.charts.svg import difference_class
@@ -21,6 +28,7 @@ from longctx.plugins.report.tables import Cell, Note, Row, Table
 from longctx.plugins.verdicts.evaluate import Measured
 
 MOST_DROPPED = 10
+MOST_DIFFERENCES = 6
 
 
 def regression(summary: RunSummary) -> RegressionSummary | None:
@@ -57,8 +65,15 @@ def regression(summary: RunSummary) -> RegressionSummary | None:
             )
             for case_id, diagnosis in evaluation.diagnoses.items()
         },
+        differences=_differences(baseline),
         cause=_cause_command(summary, baseline),
     )
+
+
+def _differences(baseline: Baseline) -> tuple[ReportDifference, ...] | None:
+    if baseline.differences is None:
+        return None
+    return tuple(ReportDifference(**asdict(difference)) for difference in baseline.differences)
 
 
 def _cause_command(summary: RunSummary, baseline: Baseline) -> str | None:
@@ -120,7 +135,7 @@ def comparison_notes(report: JsonReport) -> list[Note]:
     regression = report.regression
     if regression is None:
         return []
-    notes = []
+    notes = _difference_notes(report, regression)
     model, baseline = report.model.execution, regression.baseline.execution
     if model and baseline:
         names = [name for name in {**model, **baseline} if model.get(name) != baseline.get(name)]
@@ -136,6 +151,35 @@ def comparison_notes(report: JsonReport) -> list[Note]:
         )
         notes.append(Note(name="baseline", text=text))
     return notes
+
+
+def _difference_notes(report: JsonReport, regression: RegressionSummary) -> list[Note]:
+    """Return one line about what differs between the two checkpoints; none if that is not known."""
+    found = regression.differences
+    if found is None:
+        return []
+    if found:
+        named = [_shown_difference(difference) for difference in found[:MOST_DIFFERENCES]]
+        rest = [f"{len(found) - len(named)} more"] if len(found) > len(named) else []
+        text = f"other than in the baseline: {'; '.join([*named, *rest])}"
+    elif report.model.fingerprint == regression.baseline.fingerprint:
+        text = "the model is the baseline itself"
+    else:
+        text = "only the values of the weights differ from the baseline"
+    return [Note(name="differs", text=text)]
+
+
+def _shown_difference(difference: ReportDifference) -> str:
+    part, name = difference.part, difference.name
+    ours, theirs = difference.model, difference.baseline
+    if part == "weights" and theirs is None:
+        return f"weights {name}" + (f": {ours}" if ours else "")
+    if part == "made of":
+        return f"made of {ours}, not {theirs}"
+    subject = " ".join(filter(None, (part, name)))
+    if ours is None and theirs is None:
+        return subject
+    return f"{subject} is {ours or 'missing'}, not {theirs or 'missing'}"
 
 
 def comparison_text(document: JsonReport, regression: RegressionSummary) -> str:

@@ -130,6 +130,38 @@ def test_another_bos_token_than_the_models_is_refused(leading_id: int, line: str
     check_special_tokens(Leading(), (), tmp_path, config)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("config", "generation"),
+    [
+        # Models distilled from DeepSeek R1 into Qwen.
+        ({"bos_token_id": 0}, {"bos_token_id": 1}),
+        ({"bos_token_id": None}, {}),
+        ({}, {"bos_token_id": 5}),
+        ({"bos_token_id": 1, "text_config": {"vocab_size": 320, "bos_token_id": 0}}, {}),
+    ],
+)
+def test_a_bos_token_on_which_two_files_agree_is_right(
+    config: dict[str, Any], generation: dict[str, Any], tmp_path: Path
+) -> None:
+    class Leading:
+        bos_token_id = 1
+
+    (tmp_path / "generation_config.json").write_text(json.dumps(generation))
+    check_special_tokens(Leading(), (1,), tmp_path, {"vocab_size": 320} | config)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("rms_norm_eps", "small"), ("num_attention_heads", 0), ("vocab_size", "many")]
+)
+def test_a_wrong_config_is_no_fault_of_the_tokenizer(key: str, value: object, tmp_path: Path) -> None:
+    path = save_model(TIED, tmp_path / "model")
+    declared = json.loads((path / "tokenizer_config.json").read_text())
+    (path / "tokenizer_config.json").write_text(json.dumps(declared | {"tokenizer_class": "LlamaTokenizerFast"}))
+    configure(path, **{key: value})
+    with pytest.raises(TokenizerError, match=r"--model: \S+/config\.json: .*; correct it, or copy the file from its"):
+        load_tokenizer(str(path))
+
+
 def test_a_vocabulary_that_was_cut_below_the_tokenizer_is_refused(tmp_path: Path) -> None:
     path = save_model(TIED, tmp_path / "model")
     change_weights(path, lambda tensors: tensors.update({EMBEDDINGS: tensors[EMBEDDINGS][:200].clone()}))

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from msgspec import structs
 
+from longctx.fixtures.checkpoints.differences import Difference
 from longctx.fixtures.cli import print_line
 from longctx.fixtures.lengths import parse_length
 from longctx.fixtures.records import VerdictWord
@@ -269,6 +270,30 @@ def test_settings_of_the_baseline_are_shown_only_where_they_differ(baseline: dic
     for text in texts:
         plain = " ".join(text.replace("&#39;", "'").split())
         assert (line or "computed otherwise") in plain if line else "computed otherwise" not in plain
+
+
+@pytest.mark.parametrize(
+    ("found", "line"),
+    [
+        (None, ""),
+        ((), "only the values of the weights differ from the baseline"),
+        (({"part": "config", "name": "a.b", "model": "5.0", "baseline": "1.0"},), "config a.b is 5.0, not 1.0"),
+        (({"part": "config", "name": "a", "model": "1"},), "config a is 1, not missing"),
+        (({"part": "tokenizer", "name": "x.json b", "baseline": "1"},), "tokenizer x.json b is missing, not 1"),
+        (({"part": "chat template"}, {"part": "dtype", "model": "a", "baseline": "b"}), "template; dtype is a, not b"),
+        (({"part": "weights", "name": "split otherwise"},), "weights split otherwise"),
+        (({"part": "weights", "name": "missing", "model": "2, such as n"},), "weights missing: 2, such as n"),
+        (({"part": "made of", "model": "adapter", "baseline": "checkpoint"},), "made of adapter, not checkpoint"),
+        (tuple({"part": "config", "name": f"k{at}"} for at in range(9)), "config k4; config k5; 3 more"),
+    ],
+)  # fmt: skip
+def test_what_differs_from_the_baseline_is_one_line(found: tuple[dict[str, Any], ...] | None, line: str) -> None:
+    run = run_summary(samples=2, suite="ruler", lengths=(4096,), paired=True)
+    assert run.run.baseline is not None
+    known = None if found is None else tuple(Difference(**difference) for difference in found)
+    run = replace(run, run=replace(run.run, baseline=replace(run.run.baseline, differences=known)))
+    text = " ".join("".join(text for text, _ in terminal_summary(document(run), 1000)).split())
+    assert line in text if line else "differs " not in text
 
 
 def test_a_loss_names_the_command_that_looks_for_its_cause(tmp_path: Path) -> None:

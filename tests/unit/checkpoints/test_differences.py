@@ -1,0 +1,129 @@
+"""What differs between two checkpoints is found by their files, and nothing else is named."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
+from longctx.fixtures.checkpoints.differences import Difference, differences
+from tests.helpers.checkpoints import (
+    TENSORS,
+    WEIGHTS,
+    Change,
+    both,
+    configure,
+    remove,
+    safetensors,
+    sound_checkpoint,
+    write,
+)  # fmt: skip
+
+TOKENIZER = '{"model": {"vocab": {"a": 0}, "merges": []}, "added_tokens": [], "normalizer": null}'
+TOKENIZER_CONFIG = '{"add_bos_token": true, "chat_template": "{{ messages }}", "name_or_path": "/data/one"}'
+
+
+@pytest.fixture
+def baseline(tmp_path: Path) -> Path:
+    folder = sound_checkpoint(tmp_path / "baseline")
+    both(
+        write("tokenizer.json", TOKENIZER), write("tokenizer_config.json", TOKENIZER_CONFIG),
+        write("generation_config.json", '{"eos_token_id": 2}'),
+    )(folder)  # fmt: skip
+    configure(folder, rope_scaling={"rope_type": "yarn", "factor": 2.0}, torch_dtype="bfloat16")
+    return folder
+
+
+def shard(folder: Path) -> None:
+    (folder / WEIGHTS).unlink()
+    names = {name: f"model-0000{number}-of-00002.safetensors" for number, name in enumerate(TENSORS, start=1)}
+    for name, file in names.items():
+        (folder / file).write_bytes(safetensors({name: TENSORS[name]}))
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": names}))
+
+
+def reconfigure(**values: object) -> Change:
+    def change(folder: Path) -> None:
+        content = json.loads((folder / "config.json").read_text()) | values
+        kept = {key: value for key, value in content.items() if value is not ...}
+        (folder / "config.json").write_text(json.dumps(kept))
+
+    return change
+
+
+KINDS: dict[str, tuple[Change, tuple[Difference, ...]]] = {
+    "nothing": (lambda folder: None, ()),
+    "a key": (reconfigure(hidden_size=65), (Difference(part="config", name="hidden_size", baseline="64", model="65"),)),
+    "an inner key": (
+        reconfigure(rope_scaling={"rope_type": "yarn", "factor": 4.0}),
+        (Difference(part="config", name="rope_scaling.factor", baseline="2.0", model="4.0"),),
+    ),
+    "an added key": (
+        reconfigure(sliding_window=512), (Difference(part="config", name="sliding_window", model="512"),),
+    ),
+    "a missing key": (
+        reconfigure(hidden_size=...), (Difference(part="config", name="hidden_size", baseline="64"),),
+    ),
+    "keys without an effect": (
+        reconfigure(_name_or_path="/x", transformers_version="1", torch_dtype="float32", use_cache=False), (),
+    ),
+    "how it is written": (write("generation_config.json", '{\n"eos_token_id":   2}'), ()),
+    "the generation config": (
+        write("generation_config.json", '{"eos_token_id": [2, 3], "transformers_version": "5"}'),
+        (Difference(part="generation_config", name="eos_token_id", baseline="2", model="[2, 3]"),),
+    ),
+    "no generation config": (
+        remove("generation_config.json"), (Difference(part="generation_config", name="eos_token_id", baseline="2"),),
+    ),
+    "the chat template": (write("chat_template.jinja", "{{ a }}"), (Difference(part="chat template"),)),
+    "the chat template in another file": (write("chat_template.jinja", "{{ messages }}"), ()),
+    "a named chat template": (
+        both(lambda folder: (folder / "additional_chat_templates").mkdir(),
+             write("additional_chat_templates/tool.jinja", "{{ a }}")),
+        (Difference(part="chat template"),),
+    ),
+    "a token": (
+        write("tokenizer.json", TOKENIZER.replace('"a": 0', '"b": 0')),
+        (Difference(part="tokenizer", name="tokenizer.json model.vocab", baseline="{'a': 0}", model="{'b': 0}"),),
+    ),
+    "a rule of the tokenizer": (
+        write("tokenizer.json", TOKENIZER.replace("null", '{"type": "NFC"}')),
+        (Difference(part="tokenizer", name="tokenizer.json normalizer.type", model="'NFC'"),),
+    ),
+    "a setting of the tokenizer": (
+        write("tokenizer_config.json", TOKENIZER_CONFIG.replace("true", "false").replace("one", "two")),
+        (Difference(part="tokenizer", name="tokenizer_config.json add_bos_token", baseline="True", model="False"),),
+    ),
+    "a file of the tokenizer": (
+        write("tokenizer.model", b"\x00"), (Difference(part="tokenizer", name="tokenizer.model", model="there"),),
+    ),
+    "the number format": (
+        write(WEIGHTS, safetensors(TENSORS, dtype="F16")),
+        (Difference(part="dtype", baseline="bfloat16", model="float16"),),
+    ),
+    "another tensor": (
+        write(WEIGHTS, safetensors(TENSORS | {"lm_head.weight": [2]})),
+        (Difference(part="weights", name="more", model="1, such as lm_head.weight"),),
+    ),
+    "a lost tensor": (
+        write(WEIGHTS, safetensors({"model.norm.weight": [4]})),
+        (Difference(part="weights", name="missing", model="1, such as model.embed.weight"),),
+    ),
+    "a shape": (
+        write(WEIGHTS, safetensors(TENSORS | {"model.norm.weight": [5]})),
+        (Difference(part="weights", name="shape of model.norm.weight", baseline="[4]", model="[5]"),),
+    ),
+    "values": (write(WEIGHTS, safetensors(TENSORS)[:-1] + b"\xff"), ()),
+    "shards": (shard, (Difference(part="weights", name="split otherwise"),)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_difference_is_named_once(kind: str, baseline: Path, tmp_path: Path) -> None:
+    change, expected = KINDS[kind]
+    folder = Path(shutil.copytree(baseline, tmp_path / "model"))
+    change(folder)
+    assert differences(read_checkpoint(str(folder)), read_checkpoint(str(baseline))) == expected
