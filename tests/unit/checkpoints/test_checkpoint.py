@@ -158,7 +158,7 @@ BROKEN: dict[str, tuple[Change, str]] = {
         "config.json: missing; give one of its checkpoints, such as .*/actor/huggingface",
     ),
     "an empty folder": (
-        lambda folder: [file.unlink() for file in folder.iterdir()],
+        both(remove("config.json"), remove("tokenizer.json"), NO_WEIGHTS),
         "is empty; wait until the checkpoint is saved",
     ),
     "a GGUF only": (
