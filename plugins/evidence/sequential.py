@@ -13,6 +13,7 @@ import numpy as np
 
 from longctx.plugins.evidence.clusters import (
     MIN_CLUSTERS,
+    MIN_CLUSTERS_ONE_CASE,
     ClusteredQueue,
     SampleRef,
     first_precise_look,
@@ -290,9 +291,11 @@ def look_clusters(queue: ClusteredQueue, share: float) -> int:
 
 def _looks(hypothesis: NonInferiority, queue: ClusteredQueue, differences: Floats) -> Iterator[_Look]:
     """Yield the looks before all pairs are known at which the first clusters have lost too much."""
+    # The test is exact for any number of pairs; a panel is judged by pairs of all its cases.
+    least = max(queue.covering_clusters, MIN_CLUSTERS_ONE_CASE)
     for share in LOOKS:
         clusters = look_clusters(queue, share)
-        if queue.min_clusters <= clusters <= len(differences):
+        if least <= clusters <= len(differences):
             seen = differences[:clusters]
             if _has_lost_too_much(hypothesis, queue, seen):
                 yield _Look(share, clusters, _known_p_value(queue, seen.tobytes()))

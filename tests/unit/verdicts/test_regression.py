@@ -87,7 +87,7 @@ def test_a_drop_fails_only_at_its_length() -> None:
     assert dropped.interval[1] < -5
     worse = round(-dropped.measured * dropped.samples / 100)
     lost = f"lost {-dropped.measured:.1f} points (at least {-dropped.interval[1]:.1f}); 10 allowed"
-    chance = "an unchanged model loses as much in at most 1 of 3 000 draws"
+    chance = "an unchanged model loses as much in 1 of 8 200 draws"
     assert dropped.reason == f"{lost} ({worse} worse, 0 better of {dropped.samples} pairs); {chance}"
 
 
