@@ -8,9 +8,11 @@ from __future__ import annotations
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 
 from longctx.fixtures.cli import CommandParser
+from tests.fuzz.everywhere import CHECKPOINT_KINDS, everywhere
 from tests.fuzz.harness import findings
 from tests.fuzz.kinds import KINDS
 from tests.fuzz.programs import sound_inputs
@@ -26,32 +28,37 @@ def main() -> int:
     parser.add_argument(
         "--command-lines", type=int, default=0, metavar="N", help="start every Nth input's command as its own process"
     )
+    parser.add_argument(
+        "--everywhere", action="store_true", help="try damaged checkpoints with each program that reads one"
+    )
     parser.add_argument("--verbose", action="store_true", help="print what each problem said")
     given = parser.parse_args()
-    kinds = given.kind or list(KINDS)
+    kinds = given.kind or list(CHECKPOINT_KINDS if given.everywhere else KINDS)
     ends: Counter[tuple[str, str]] = Counter()
     longest: dict[str, Outcome] = {}
     largest: dict[str, Outcome] = {}
     with tempfile.TemporaryDirectory() as folder:
         sound = sound_inputs(Path(folder))
         for number in range(given.count):
-            kind = kinds[number % len(kinds)]
-            seed = given.seed + number // len(kinds)
+            kind, seed = kinds[number % len(kinds)], given.seed + number // len(kinds)
             is_started = given.command_lines > 0 and seed % given.command_lines == 0
-            outcome = findings(kind, seed, sound, started=is_started)
-            ends[kind, outcome.problem or f"exit code {outcome.code}"] += 1
-            longest[kind] = max(longest.get(kind, outcome), outcome, key=lambda ended: ended.elapsed_seconds)
-            largest[kind] = max(largest.get(kind, outcome), outcome, key=lambda ended: ended.peak_bytes)
-            if outcome.problem:
-                said = (outcome.output + outcome.errors).strip().splitlines() or [""]
-                sys.stdout.write(f"{kind} {seed}: {outcome.problem}: {said[-1][:200]!r}\n")
-                if given.verbose:
-                    sys.stdout.write("\n".join(said[-40:]) + "\n")
-                sys.stdout.flush()
+            found: Iterable[tuple[str, Outcome, str | None]] = everywhere(kind, seed, sound)
+            if not given.everywhere:
+                outcome = findings(kind, seed, sound, started=is_started)
+                found = [(kind, outcome, outcome.problem)]
+            for program, outcome, problem in found:
+                ends[program, problem or f"exit code {outcome.code}"] += 1
+                longest[program] = max(longest.get(program, outcome), outcome, key=lambda ended: ended.elapsed_seconds)
+                largest[program] = max(largest.get(program, outcome), outcome, key=lambda ended: ended.peak_bytes)
+                if problem:
+                    said = (outcome.output + outcome.errors).strip().splitlines() or [""]
+                    sys.stdout.write(f"{kind} {seed}: {program}: {problem}: {said[-1][:200]!r}\n")
+                    sys.stdout.write("\n".join(said[-40:]) + "\n" if given.verbose else "")
+                    sys.stdout.flush()
     for (kind, end), count in sorted(ends.items()):
         limits = f"{longest[kind].elapsed_seconds:5.1f} s  {largest[kind].peak_bytes / 2**20:6.0f} MiB at most"
         sys.stdout.write(f"{kind:24} {end:36} {count:5}   {limits}\n")
-    sys.stdout.write(f"{len(kinds)} kinds, {sum(ends.values())} inputs\n")
+    sys.stdout.write(f"{len(kinds)} kinds, {given.count} inputs\n")
     return any(
         not end.startswith("exit code") or end not in ("exit code 0", "exit code 1", "exit code 4", "exit code 5")
         for _, end in ends
