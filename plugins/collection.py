@@ -65,12 +65,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:
-    """Warn of a checkpoint that looks wrong, of a doubtful yardstick, and of thresholds that everything exceeds."""
+    """Warn of what looks wrong: a checkpoint, a closed thought, a yardstick, thresholds that everything exceeds."""
     if RUN not in config.stash:
         return None
     run = config.stash[RUN]
     warnings = [f"warning: {run.checkpoint.path}: {run.checkpoint.warning}"] if run.checkpoint.warning else []
     warnings += [f"warning: --yardstick: {run.yardstick_warning}"] if run.yardstick_warning else []
+    warnings += [f"warning: --chat: {run.thought_warning}"] if run.thought_warning else []
     warnings += [f"warning: --thresholds: {line}" for line in shares_as_scores(run.thresholds)]
     if _has_test_timeout(config):
         warnings.append(

@@ -260,6 +260,7 @@ def prepare(run: Run, materials: Materials, invocation: Invocation) -> Run:
         run,
         id=uuid.uuid4().hex[:12],
         chat=formatter.chat or options.api == "chat",
+        thought_warning=_thought_warning(formatter),
         corpora=materials.corpora.fingerprint,
         prompts=materials.prompts_fingerprint,
         formatter=formatter.fingerprint,
@@ -361,6 +362,13 @@ def _check_texts(reference: Reference, texts: str) -> None:
             f"--yardstick: {reference.source} was measured on other texts or prompts (--data-dir, --prompts); "
             "measure the reference checkpoint again with the options of this run"
         )
+
+
+def _thought_warning(formatter: PromptFormatter) -> str:
+    settings = ", ".join(f"{name}={value}" for name, value in formatter.form.settings.items())
+    if not settings:
+        return ""
+    return f"the chat template opens a thought, which {settings} closes; --thinking-budget measures answers after one"
 
 
 def _ends_turns(formatter: PromptFormatter, config: Mapping[str, Any]) -> bool:

@@ -70,6 +70,9 @@ class RunFacts:
     chat: bool = False
     """True if the prompts use a chat template."""
 
+    thought_warning: str = ""
+    """One line about a thought that the chat template opens, and that is closed; may be empty."""
+
     corpora: str = ""
     """The fingerprint of the texts that samples are made from."""
 

@@ -28,6 +28,7 @@ from longctx.fixtures.records.report import (
     ReportRun,
     WrongExample,
 )
+from longctx.fixtures.thinking import begins_with_thought
 from longctx.plugins.evidence.points import to_points
 from longctx.plugins.report.formats import DEPTH_BINS
 from longctx.plugins.report.sections.comparison import regression
@@ -97,7 +98,14 @@ def _model(summary: RunSummary) -> ReportModel:
         source=source_of(checkpoint),
         quantization=quantization(checkpoint.config),
         thought=(facts.thought or None) if facts else None,
+        thought_warning=summary.run.thought_warning or None,
+        answers_with_thought=0 if summary.run.options.thinking_budget else _answers_with_thought(summary),
     )
+
+
+def _answers_with_thought(summary: RunSummary) -> int:
+    results = summary.evaluation.measured.results.values()
+    return sum(begins_with_thought(outcome.generation.text) for result in results for outcome in result.outcomes)
 
 
 def quantization(config: Mapping[str, Any]) -> str | None:

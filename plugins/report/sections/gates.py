@@ -84,8 +84,15 @@ def _correlation_text(gate: ReportGate) -> str:
 
 
 def warning_texts(document: JsonReport) -> list[str]:
-    """Return what limits the meaning of the verdicts: thresholds that look like shares, and few planned samples."""
-    texts = []
+    """Return what limits the meaning of the verdicts: thoughts, thresholds that look like shares, few samples."""
+    model = document.model
+    texts = [model.thought_warning] if model.thought_warning else []
+    if model.answers_with_thought:
+        answers = sum(case.samples for case in document.cases)
+        texts.append(
+            f"{model.answers_with_thought:,} of {answers:,} answers begin with a thought, which was scored as part of "
+            "the answer; give --thinking-budget"
+        )
     scores = ("level", "category", "weighted_average")
     names = [gate.name for gate in document.gates if gate.kind in scores and 0 < gate.required <= LARGEST_SHARE]
     if names:
