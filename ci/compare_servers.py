@@ -100,7 +100,7 @@ def _own_template(options: Sequence[str]) -> list[str]:
 def _options_of(options: Sequence[str], engine: str | None) -> list[str]:
     """Return the options that are for one engine, or those that are for both, with their values."""
     engines = {option.flag: option.engine for option in SUITE_OPTIONS if option.engine}
-    kept: list[str] = []
+    chosen: list[str] = []
     takes_value = False
     for at, word in enumerate(options):
         if takes_value:
@@ -109,8 +109,8 @@ def _options_of(options: Sequence[str], engine: str | None) -> list[str]:
         flag, equals, _ = word.partition("=")
         takes_value = flag in engines and not equals
         if engines.get(flag) == engine:
-            kept += options[at : at + 1 + takes_value]
-    return kept
+            chosen += options[at : at + 1 + takes_value]
+    return chosen
 
 
 def _compare(folder: Path, options: Sequence[str], sides: Sides) -> int:
@@ -193,7 +193,8 @@ def _differences(against: Samples, answers: Samples) -> Iterator[str]:
         is_part = at in (len(text), len(other))
         if text == other or (is_part and "decided" in (sample["finish"], other_sample["finish"])):
             continue
-        shown, other_shown = (one_line(answer[at:], SHOWN_CHARACTERS) for answer in (text, other))
+        shown = one_line(text[at:], SHOWN_CHARACTERS)
+        other_shown = one_line(other[at:], SHOWN_CHARACTERS)
         yield f"differs    {case} {index}, character {at + 1}: {shown!r}, and on the other side {other_shown!r}"
 
 

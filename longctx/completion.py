@@ -74,14 +74,14 @@ def _passing_parser(name: Literal["watch", "bisect"]) -> CommandParser:
 
 def _parser_of(command: Command) -> CommandParser:
     """Return the parser of a command, which is the one that prints its help."""
-    found: list[CommandParser] = []
-    CommandParser.on_help = found.append
+    parsers: list[CommandParser] = []
+    CommandParser.on_help = parsers.append
     try:
         with contextlib.suppress(SystemExit):
             import_command(command.module).main([*command.first, "--help"])
     finally:
         CommandParser.on_help = None
-    return found[0]
+    return parsers[0]
 
 
 def _complete_values(action: Action) -> None:

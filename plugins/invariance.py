@@ -126,12 +126,12 @@ def _findings(session: pytest.Session) -> Iterator[PropertyFinding]:
         # The server's cache may hold every question that an earlier run has asked.
         first_seed = time.time_ns() % 2**31
         pairs = [_samples(builder, first_seed + number) for number in range(2 * SERVER_QUESTIONS)]
-        asked = [
+        server_questions = [
             ServerQuestion(name=f"{_name(one)} of --seed {one.seed}", prompt=one.prompt, other=other.prompt)
             for one, other in pairs
         ]
         server: Any = engine
-        return check_server_engine(server, asked[:SERVER_QUESTIONS], asked[SERVER_QUESTIONS:])
+        return check_server_engine(server, server_questions[:SERVER_QUESTIONS], server_questions[SERVER_QUESTIONS:])
     from longctx.fixtures.invariance.hf_check import EngineQuestion, check_hf_engine
 
     inner: Any = engine.engine if isinstance(engine, VerifiedEngine) else engine

@@ -131,8 +131,8 @@ class _Watcher:
         journals = {id(journal): journal for journal in self.panel_state.journals.values()}.values()
         tokens = 0
         for journal in journals:
-            found = [journal.entries[key] for key in keys if key in journal.entries]
-            tokens += sum(entry.computed_tokens or 0 for entry in found)
+            entries = [journal.entries[key] for key in keys if key in journal.entries]
+            tokens += sum(entry.computed_tokens or 0 for entry in entries)
         growth = self._growth.setdefault(key, _Growth(first=(samples, tokens), samples=samples))
         if samples > growth.samples:
             growth.began_seconds = self._last_seconds if growth.began_seconds is None else growth.began_seconds

@@ -156,8 +156,8 @@ def _table(static: StaticComparison) -> Table | None:
     for layer in sorted({change.layer for change in in_layers if change.layer is not None}):
         cells = [_cell(by_place.get((layer, kind))) for kind in kinds]
         if errors:
-            found = errors[layer]
-            cells.append(Cell(text=f"{100 * found.error:.2g}", style=_style(found.z)))
+            local = errors[layer]
+            cells.append(Cell(text=f"{100 * local.error:.2g}", style=_style(local.z)))
         rows.append(Row(name=str(layer), cells=tuple(cells)))
     names = [kind.rpartition("*.")[2].removesuffix(".weight").rpartition("self_attn.")[2] for kind in kinds]
     return Table(name="", columns=(*names, *["local error"] * bool(errors)), rows=tuple(rows))
