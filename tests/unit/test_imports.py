@@ -399,3 +399,8 @@ def test_unit_tests_are_in_the_folder_of_their_room() -> None:
 )  # fmt: skip
 def test_names_that_other_programs_rely_on_can_be_imported(module: str, name: str) -> None:
     assert hasattr(importlib.import_module(f"longctx.{module}"), name)
+
+
+def test_a_clone_has_every_file_once_and_links_to_it() -> None:
+    names = ("ci", "conftest.py", "docs", "fixtures", "plugins", "pyproject.toml", "tests_longctx", "thresholds.toml")
+    assert [name for name in names if not (REPOSITORY / "longctx" / name).is_symlink()] == []
