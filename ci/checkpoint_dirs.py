@@ -162,15 +162,17 @@ def fingerprint_of(path: Path, *, option: str, options: Sequence[str]) -> str:
 
 def source_in(path: Path, options: Sequence[str]) -> CheckpointSource | None:
     """Return the adapter or raw checkpoint in a directory, as a run with `options` reads it; None for all others."""
-    words = [word.partition("=") for word in options]
-    at = next((at for at, (name, _, _) in enumerate(words) if name == "--tokenizer"), None)
-    tokenizer = None if at is None else words[at][2] or "".join(options[at + 1 : at + 2])
+    names = [word.partition("=")[0] for word in options]
+    tokenizer = None
+    if "--tokenizer" in names:
+        at = names.index("--tokenizer")
+        tokenizer = options[at].partition("=")[2] or "".join(options[at + 1 : at + 2])
     try:
         return read_source(
             path,
-            converts=any(name == "--convert" for name, _, _ in words),
+            converts="--convert" in names,
             tokenizer=tokenizer,
-            trust_remote_code="--trust-remote-code" in options,
+            trust_remote_code="--trust-remote-code" in names,
         )
     except OSError as error:
         raise CheckpointError(f"{error.filename or path}: cannot be read ({error.strerror})") from error
