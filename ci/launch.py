@@ -40,27 +40,21 @@ LAUNCH_AGAIN_SECONDS = (5.0, 15.0, 60.0)
 VISIBLE_SECONDS = 10.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _LaunchTemplate:
-    """The words of --launch."""
+def _filled(template: Sequence[str], command: Sequence[str], name: str) -> list[str]:
+    """Return the command line that launches `command` as a job of this name.
 
-    words: tuple[str, ...]
-
-    def fill(self, command: Sequence[str], name: str) -> list[str]:
-        """Return the command line that launches `command` as a job of this name.
-
-        `{command}` as a word of its own becomes the words of the command; within quotes or in a longer word, as in
-        `--wrap={command}`, it becomes one string that is quoted for a shell.
-        """
-        filled: list[str] = []
-        for word in self.words:
-            text = FIELD.sub(lambda found: name if found[1] == "name" else shlex.join(command), word)
-            filled += command if word == WORDS else [text]
-        return filled
+    `{command}` as a word of its own becomes the words of the command; within quotes or in a longer word, as in
+    `--wrap={command}`, it becomes one string that is quoted for a shell.
+    """
+    filled: list[str] = []
+    for word in template:
+        text = FIELD.sub(lambda found: name if found[1] == "name" else shlex.join(command), word)
+        filled += command if word == WORDS else [text]
+    return filled
 
 
-def _read_template(text: str) -> _LaunchTemplate:
-    """Return the template of --launch; raise ValueError with one line for one that cannot be used."""
+def _read_template(text: str) -> tuple[str, ...]:
+    """Return the words of --launch; raise ValueError with one line for a template that cannot be used."""
     try:
         words = shlex.split(re.sub(r"(?<!\S)\{command\}(?!\S)", WORDS, text))
     except ValueError as error:
@@ -78,14 +72,15 @@ def _read_template(text: str) -> _LaunchTemplate:
             raise ValueError(f"--launch: {option} takes the command as one word; write {option} '{{command}}', quoted")
     if words[0] != WORDS and shutil.which(words[0]) is None:
         raise ValueError(f"--launch: no program {words[0]!r} on this machine; run this where jobs can be submitted")
-    return _LaunchTemplate(words=tuple(words))
+    return tuple(words)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _LaunchedJobs:
     """Runs commands as jobs of a scheduler."""
 
-    template: _LaunchTemplate
+    template: Sequence[str]
+    """The words of --launch."""
     show: Callable[[str], None]
     """Prints a line about a job."""
     cancelled: threading.Event
@@ -144,13 +139,13 @@ class _Job:
     was_seen: bool = False
     """True if the launching program was there while the job ran."""
 
-    def run(self, template: _LaunchTemplate) -> int:
+    def run(self, template: Sequence[str]) -> int:
         """Launch the job and wait for its end; return the launching program's exit code."""
         job = {"id": self.id, "directory": os.getcwd(), "log": str(self.log), "command": [*self.command]}
         write_file(self.file, json.dumps(job).encode())
         # A name that every scheduler accepts: lower-case letters, digits and hyphens, at most 63.
         name = re.sub(r"[^a-z0-9]+", "-", self.subject.lower())[:NAME_CHARACTERS].strip("-")
-        words = template.fill(job_command(str(self.file), self.id), f"longctx-{name}-{self.id}")
+        words = _filled(template, job_command(str(self.file), self.id), f"longctx-{name}-{self.id}")
         with self._launch_log.open("ab") as output:
             launcher = start(words, output.fileno(), self.environment, first_signal=signal.SIGTERM)
             try:

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longctx.ci import launch
-from longctx.ci.launch import _LaunchedJobs, _read_template
+from longctx.ci.launch import _filled, _LaunchedJobs, _read_template
 from longctx.ci.suite_process import Cancelled, Ended
 from longctx.fixtures.supervisor import job_command
 
@@ -25,11 +25,11 @@ WORDS = st.lists(st.text(st.characters(exclude_characters="\0", codec="utf-8"), 
 @settings(deadline=None)
 @given(WORDS)
 def test_a_command_reaches_the_job_word_by_word_whatever_it_contains(command: list[str]) -> None:
-    alone = _read_template("env -i {command} --name={name}").fill(command, "longctx-1")
+    alone = _filled(_read_template("env -i {command} --name={name}"), command, "longctx-1")
     assert alone == ["env", "-i", *command, "--name=longctx-1"]
     for template in ("sh --wrap={command}", "sh --wrap '{command}'"):
-        assert shlex.split(_read_template(template).fill(command, "n")[-1].removeprefix("--wrap=")) == command
-    inside = _read_template("sh -c 'cd /srv && {command}'").fill(command, "n")
+        assert shlex.split(_filled(_read_template(template), command, "n")[-1].removeprefix("--wrap=")) == command
+    inside = _filled(_read_template("sh -c 'cd /srv && {command}'"), command, "n")
     assert shlex.split(inside[-1].removeprefix("cd /srv && ")) == command
 
 
