@@ -185,7 +185,10 @@ def regression_verdicts(evaluator: GateEvaluator) -> tuple[Verdict, ...]:
         return tuple(_same_checkpoint(evaluator, *key) for key in evaluator.panels)
     compared = list(evaluator.compared_panels())
     comparisons = compare_panels(compared, evaluator.measured.control_variate)
-    return tuple(_verdict(evaluator, *scored, decision) for scored, decision in zip(compared, comparisons, strict=True))
+    return tuple(
+        _verdict(evaluator, *scored, decision, len(compared))
+        for scored, decision in zip(compared, comparisons, strict=True)
+    )
 
 
 def _same_checkpoint(evaluator: GateEvaluator, family: str, length: int) -> Verdict:
@@ -213,6 +216,7 @@ def _verdict(
     scores: Mapping[SampleRef, float],
     baseline: Mapping[SampleRef, float],
     decision: PanelDecision,
+    panels: int,
 ) -> Verdict:
     test, analysis = panel.non_inferiority, decision.analysis
     assert test is not None
@@ -230,7 +234,7 @@ def _verdict(
             queue = panel.queue(panel.cases)
             pairs = len(queue.weighted_means(known))
             word = "underpowered" if pairs < len(queue.clusters) and analysis.clusters == pairs else word
-        reason = _reason(settings, change, word, pairs=analysis.clusters) + _chance_text(word, decision)
+        reason = _reason(settings, change, word, pairs=analysis.clusters) + _chance_text(word, decision, panels)
     detectable = detectable_panel_loss(test, panel.queue(panel.cases), analysis.clusters)
     return Verdict(
         name=comparison_name(panel.family, panel.length),
@@ -338,16 +342,22 @@ def _reason(settings: RegressionSettings, change: _Change, word: VerdictWord, *,
     return f"{too_few}{undecided}{moved}{place}; {allowed} ({counts})"
 
 
-def _chance_text(word: VerdictWord, decision: PanelDecision) -> str:
-    """Return how often an unchanged model loses as much; empty for a verdict that does not rest on it."""
-    if decision.p_value is None or word not in ("fail", "lost here"):
+def _chance_text(word: VerdictWord, decision: PanelDecision, panels: int) -> str:
+    """Return how often an unchanged model loses as much; empty for a verdict that does not rest on it.
+
+    A loss that is not shown is one of the run: of several panels, one loses as much more often than each does.
+    """
+    p_value = decision.p_value
+    if p_value is None or word not in ("fail", "lost here"):
         return ""
-    is_bound = decision.p_value * MOST_DRAWS < 1
-    draws = _rounded(min(MOST_DRAWS, 1 / decision.p_value)).replace(",", " ")
-    chance = f"an unchanged model loses as much in {'at most ' if is_bound else ''}1 of {draws} draws"
-    if word == "lost here":
-        chance += ": suspected, not failed" if decision.is_suspected else ": not failed"
-    return f"; {chance}"
+    if word == "fail":
+        bound = "at most " if p_value * MOST_DRAWS < 1 else ""
+        draws = _rounded(min(MOST_DRAWS, 1 / p_value)).replace(",", " ")
+        return f"; an unchanged model loses as much in {bound}1 of {draws} draws"
+    runs = _rounded(1 / (1 - (1 - p_value) ** panels))
+    place = f" in one of {panels} comparisons" if panels > 1 else ""
+    outcome = "suspected, not failed" if decision.is_suspected else "not failed"
+    return f"; an unchanged model loses as much{place} in 1 of {runs} runs: {outcome}"
 
 
 def _rounded(number: float) -> str:
