@@ -354,12 +354,8 @@ class Watch:
         self._notify()
 
     def _write_index(self) -> Path:
-        lowest = self.history.lowest_passed
-        anchor = self.settings.anchor
         run = WatchedRun(
             directory=self.settings.directory,
-            anchor=(lowest.step if lowest else None) if anchor is None else int(anchor) if anchor.isdecimal() else None,
-            options=self.settings.suite.given,
             alerts=self.alerts,
             alert_text=self.alert_text,
             counts_gpus=bool(self.settings.gpus),

@@ -1,11 +1,9 @@
-"""Write the index page of a watch: what is wrong since when, every checkpoint, and a comparison of any two of them."""
+"""Write the index page of a watch: what is wrong since when, and every checkpoint."""
 
 from __future__ import annotations
 
 import os
-import shlex
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,12 +13,11 @@ from longctx.ci.watch.alert_text import AlertText, culprit_text, headline
 from longctx.ci.watch.alerts import Alert
 from longctx.ci.watch.history import ACCEPTED, WatchedCheckpoint
 from longctx.ci.watch.measure import ENGINE_CHECK, LAST_GOOD
-from longctx.ci.watch.scores import noise, score_lines
+from longctx.ci.watch.scores import score_lines
 from longctx.fixtures.atomic_files import write_file
-from longctx.fixtures.records.report import JsonReport
 from longctx.fixtures.shown_text import visible, visible_data, visible_line
 from longctx.plugins.report.history import StepReport, step_charts
-from longctx.plugins.report.html.page import embedded, render, resource
+from longctx.plugins.report.html.page import render
 
 INDEX = "index.html"
 
@@ -31,10 +28,6 @@ class WatchedRun:
 
     directory: Path
     """The directory to which training writes the checkpoints."""
-    anchor: int | None
-    """The step that all checkpoints are compared with; None for a path of --anchor, or before the first pass."""
-    options: Sequence[str]
-    """The options of the suite."""
     alerts: Sequence[Alert]
     """Open ones, the worst first, and then the others."""
     alert_text: AlertText
@@ -47,12 +40,9 @@ def write_index(folder: Path, measurements: Sequence[WatchedCheckpoint], run: Wa
     """Write the index of the measurements, which are in the order of their steps, and return its path."""
     path = folder / INDEX
     reports = _reports(measurements)
-    compared = [_compared(measurement, report.document) for measurement, report in reports]
-    steps = {checkpoint["step"] for checkpoint in compared} if len(compared) > 1 else set()
-    rows = [
-        _row(folder, measurement, measurements[:position], run.alerts) | {"is_compared": measurement.step in steps}
-        for position, measurement in enumerate(measurements)
-    ]
+    rows = []
+    for position, measurement in enumerate(measurements):
+        rows.append(_row(folder, measurement, measurements[:position], run.alerts))
     word, verdict, why = _headline(measurements, run.alerts)
     html = render(
         "watch.html.j2",
@@ -68,16 +58,6 @@ def write_index(folder: Path, measurements: Sequence[WatchedCheckpoint], run: Wa
         **step_charts([report for _, report in reports]),
         summary=[visible_line(line) for line in run.summary],
         unit="GPU minutes" if run.counts_gpus else "minutes",
-        has_comparison=len(compared) > 1,
-        script=resource("compare.js") if len(compared) > 1 else "",
-        data=embedded(
-            {
-                "checkpoints": compared,
-                "noise": _case_noise(compared),
-                "options": visible(shlex.join(run.options)),
-                "chosen": _chosen(measurements, compared, run.anchor),
-            }
-        ),
     )
     write_file(path, html.encode("utf-8", errors="replace"))
     return path
@@ -167,42 +147,6 @@ def _reports(measurements: Sequence[WatchedCheckpoint]) -> list[tuple[WatchedChe
     return found
 
 
-def _compared(measurement: WatchedCheckpoint, report: JsonReport) -> dict[str, Any]:
-    """Return what the comparison needs to know of a checkpoint."""
-    scores = {case.id: [case.score, case.samples] for case in report.cases if case.score is not None}
-    return {
-        "step": measurement.step, "verdict": measurement.verdict, "cases": scores,
-        "checkpoint": visible(shlex.quote(measurement.checkpoint)),
-        "report": visible(shlex.quote(measurement.report)),
-    }  # fmt: skip
-
-
-def _case_noise(compared: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
-    """Return the noise of every case, in points, over the checkpoints that did not fail.
-
-    Only scores on the same number of samples, which are the same samples, can be compared.
-    """
-    steady = [checkpoint["cases"] for checkpoint in compared if checkpoint["verdict"] in ACCEPTED]
-    noises: dict[str, float | None] = {}
-    for checkpoint in compared:
-        for name in checkpoint["cases"]:
-            known = [cases[name] for cases in steady if name in cases]
-            counts = Counter(samples for _, samples in known).most_common(1)
-            noises[name] = noise([score for score, samples in known if samples == counts[0][0]])
-    return noises
-
-
-def _chosen(
-    measurements: Sequence[WatchedCheckpoint], compared: Sequence[Mapping[str, Any]], anchor: int | None
-) -> list[int]:
-    """Return the places of the two checkpoints to compare first: a good one, and the first that failed or the last."""
-    steps = [checkpoint["step"] for checkpoint in compared]
-    failed = next((place for place, step in enumerate(compared) if step["verdict"] == "fail"), None)
-    if failed:
-        return [failed - 1, failed]
-    return [steps.index(anchor) if anchor in steps else 0, len(steps) - 1]
-
-
 def _row(
     folder: Path,
     measurement: WatchedCheckpoint,
@@ -222,7 +166,6 @@ def _row(
     gone = ["the checkpoint is no longer on disk"] * measurement.is_gone
     return {
         "step": f"{measurement.step:,}",
-        "number": measurement.step,
         "alerts": [visible(alert.name) for alert in alerts if measurement.step in _steps(alert)],
         "verdict": measurement.verdict,
         "suspicion": measurement.suspicion,

@@ -9,6 +9,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from longctx.fixtures.cli import CommandParser
@@ -37,7 +38,9 @@ def main() -> int:
     ends: Counter[tuple[str, str]] = Counter()
     longest: dict[str, Outcome] = {}
     largest: dict[str, Outcome] = {}
-    with tempfile.TemporaryDirectory() as folder:
+    tried = 0
+    # Ctrl-C ends it with the table of what was tried.
+    with suppress(KeyboardInterrupt), tempfile.TemporaryDirectory() as folder:
         sound = sound_inputs(Path(folder))
         for number in range(given.count):
             kind, seed = kinds[number % len(kinds)], given.seed + number // len(kinds)
@@ -55,10 +58,11 @@ def main() -> int:
                     sys.stdout.write(f"{kind} {seed}: {program}: {problem}: {said[-1][:200]!r}\n")
                     sys.stdout.write("\n".join(said[-40:]) + "\n" if given.verbose else "")
                     sys.stdout.flush()
+            tried = number + 1
     for (kind, end), count in sorted(ends.items()):
         limits = f"{longest[kind].elapsed_seconds:5.1f} s  {largest[kind].peak_bytes / 2**20:6.0f} MiB at most"
         sys.stdout.write(f"{kind:24} {end:36} {count:5}   {limits}\n")
-    sys.stdout.write(f"{len(kinds)} kinds, {given.count} inputs\n")
+    sys.stdout.write(f"{len(kinds)} kinds, {tried} inputs\n")
     return any(
         not end.startswith("exit code") or end not in ("exit code 0", "exit code 1", "exit code 4", "exit code 5")
         for _, end in ends
