@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import lru_cache
 from random import Random
 from typing import Any, get_args
 
@@ -145,7 +146,21 @@ def first_samples(by_key: Mapping[PanelKey, Panel], result: CaseResult, most: in
     return replace(result, outcomes=tuple(by_index[ref.sample_index] for ref in order if ref.case_id == result.case.id))
 
 
-def run_summary(
+def run_summary(*, results: Mapping[str, CaseResult] | None = None, **changed: Any) -> RunSummary:
+    """Return the summary of a run with these options, made once for all tests; see `_summary` for the others.
+
+    Its evaluation, which takes longest, does not depend on the model's name nor on the step.
+    """
+    if results is not None:
+        return _summary(results=results, **changed)
+    names = {name: changed.pop(name) for name in ("step", "model", "model_path") if name in changed}
+    summary = _cached_summary(**changed)
+    options = replace(summary.run.options, **names)
+    checkpoint = replace(summary.run.checkpoint, path=options.model_path)
+    return replace(summary, run=replace(summary.run, options=options, checkpoint=checkpoint))
+
+
+def _summary(
     *,
     texts: tuple[str, ...] = (),
     paired: bool = False,
@@ -180,6 +195,9 @@ def run_summary(
         started="2026-01-01T00:00:00+00:00",
         seconds=12.5,
     )
+
+
+_cached_summary = lru_cache(maxsize=8)(_summary)
 
 
 def shown(score: float | None) -> str:

@@ -108,12 +108,11 @@ MANY_LENGTHS = tuple(2**exponent for exponent in range(12, 23))
 LONG_NAME = "name_of_a_task__" * 4
 
 
-@pytest.mark.parametrize("paired", [False, True])
-@pytest.mark.parametrize("lengths", [MANY_LENGTHS[:8], MANY_LENGTHS])
+@pytest.mark.parametrize(("lengths", "paired"), [(MANY_LENGTHS[:8], True), (MANY_LENGTHS, False)])
 def test_lines_are_at_most_100_columns_wide_and_every_score_stands_under_its_length(
     lengths: tuple[int, ...], paired: bool
 ) -> None:
-    written = document(run_summary(texts=NASTY, samples=2, lengths=lengths, paired=paired))
+    written = document(run_summary(texts=NASTY, samples=2, suite="ruler", lengths=lengths, paired=paired))
     gates = [structs.replace(gate, name=f"{gate.name} {LONG_NAME}", blocking=True) for gate in written.gates]
     cases = [structs.replace(case, task=LONG_NAME) if case.task == "vt" else case for case in written.cases]
     written = structs.replace(written, gates=tuple(gates), cases=tuple(cases))
