@@ -94,7 +94,7 @@ def _head(document: JsonReport, holds: bool) -> list[str]:
     length = effective_length_of(document)
     shown = f"Claimed length **{short_length(document.ruler.claimed_length)}**"
     if length is not None:
-        shown = f"Effective length **{_plain(length.text)}**, {_plain(length.context)}"
+        shown = f"Effective length **{_plain(length.text)}**{length.joint}{_plain(length.context)}"
     made = [f"quantization {markdown_text(model.quantization, 60)}"] if model.quantization else []
     if model.source:
         made.append(f"{MADE_OF[model.source.kind]} {markdown_text(model.source.path, 120)}")

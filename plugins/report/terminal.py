@@ -78,7 +78,10 @@ def _head(document: JsonReport) -> list[Note]:
     if length is None:
         shown.append(Note(name="claimed", text=short_length(document.ruler.claimed_length)))
     else:
-        shown += [Note(name="effective", text=f"{length.text}, {length.context}", is_bold=True), *length.notes]
+        shown += [
+            Note(name="effective", text=f"{length.text}{length.joint}{length.context}", is_bold=True),
+            *length.notes,
+        ]
     if model.calibration:
         shown.append(Note(name="calibrated", text="solves the tasks marked * by construction, and no other task"))
     return shown

@@ -94,6 +94,9 @@ class EffectiveLength:
     is_measured: bool
     """False if the run did not measure what an effective length needs."""
 
+    joint: str
+    """The sign that joins text and context to a sentence."""
+
 
 def effective_length_of(document: JsonReport) -> EffectiveLength | None:
     """Return the effective length; None for a run without RULER's tasks, the only ones with an effective length."""
@@ -106,11 +109,15 @@ def effective_length_of(document: JsonReport) -> EffectiveLength | None:
     context = f"claimed {short_length(ruler.claimed_length)} (RULER mean above {ruler.threshold:g})"
     if gate is not None:
         text = "none" if gate.measured is None else short_length(int(gate.measured))
-        context = f"on the tasks of gate {gate.name}, {of_ruler} on all RULER tasks, {context}"
-        return EffectiveLength(text=text, context=context, is_measured=True)
+        others = f"{of_ruler} on all RULER tasks, " if ruler.effective_length_label is not None else ""
+        context = f"on the tasks of gate {gate.name}, {others}{context}"
+        return EffectiveLength(text=text, context=context, is_measured=True, joint=" ")
     notes = () if ruler.effective_length_label is None else tuple(_threshold_notes(ruler))
     is_measured = not of_ruler.startswith(NOT_MEASURED)
-    return EffectiveLength(text=of_ruler, context=context, notes=notes, is_measured=is_measured)
+    if not is_measured:
+        context = f"claimed {short_length(ruler.claimed_length)}"
+    joint = ", " if ruler.effective_length_label is not None else "; "
+    return EffectiveLength(text=of_ruler, context=context, notes=notes, is_measured=is_measured, joint=joint)
 
 
 def _missing_effective_length(document: JsonReport) -> str:
