@@ -15,7 +15,7 @@ from benchmarks.simulated_panels import DISCORDANT, PARTS, Figure, Floats, task_
 from longctx.fixtures.records import HAYSTACKS, Case
 from longctx.plugins.evidence.clusters import ClusteredQueue
 from longctx.plugins.evidence.haystacks import Haystacks, Ints, model_interval
-from longctx.plugins.evidence.sequential import NonInferiority, _decide_pairs
+from longctx.plugins.evidence.sequential import NonInferiority, decide_pairs
 from longctx.plugins.evidence.statistics import Decision, decide_paired
 from longctx.plugins.verdicts.diagnoses import _worse_cases
 from longctx.plugins.verdicts.panels import Panel
@@ -86,7 +86,7 @@ def model_gate(rng: np.random.Generator, orders: int) -> Iterator[Figure]:
             for _ in range(orders):
                 draw = changes(rng, loss)
                 scores = on_haystacks(rng, draw, queue.strata.stratum, queue.haystacks.of_cluster, correlation)
-                verdicts.append(_decide_pairs(hypothesis, queue, scores))
+                verdicts.append(decide_pairs(hypothesis, queue, scores))
                 independent.append(decide_paired(scores, drop=DROP, clear=CLEAR, alpha=ALPHA, min_observations=26))
             yield Figure(
                 name=f"correlation {correlation:g}, {'2 points worse' if loss else 'unchanged'}: {wrong}",

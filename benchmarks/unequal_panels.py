@@ -20,7 +20,7 @@ from longctx.fixtures.records import Case
 from longctx.fixtures.tasks import TASKS
 from longctx.plugins.evidence.clusters import ClusteredQueue
 from longctx.plugins.evidence.e_process import Strata
-from longctx.plugins.evidence.sequential import NonInferiority, _decide_pairs
+from longctx.plugins.evidence.sequential import NonInferiority, decide_pairs
 from longctx.plugins.evidence.statistics import decide_level
 from longctx.plugins.verdicts.panels import Panel
 
@@ -84,7 +84,7 @@ def unequal_panels(rng: np.random.Generator, orders: int) -> Iterator[Figure]:
                 errors = 0
                 for _ in range(orders):
                     drawn, values = _shuffled(rng, queue, _with_mean(rng, queue, share, size, -loss))
-                    decision = _decide_pairs(TEST, drawn, values)
+                    decision = decide_pairs(TEST, drawn, values)
                     errors += decision is not None and decision.verdict == wrong
                 yield Figure(
                     name=f"{share:.0%} differ by {100 * size:g}, lost {100 * loss:g} points: wrong {wrong}",
@@ -130,7 +130,7 @@ def _samples_until_pass(rng: np.random.Generator, queue: ClusteredQueue, share: 
     for _ in range(orders):
         differences = rng.choice((-1.0, 0.0, 1.0), queue.strata.population, p=(share / 2, 1 - share, share / 2))
         drawn, values = _shuffled(rng, queue, differences)
-        decision = _decide_pairs(TEST, drawn, values)
+        decision = decide_pairs(TEST, drawn, values)
         assert decision is not None
         looks.append(drawn.sample_count(decision.stopping_time))
     return float(np.median(looks))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -12,7 +11,6 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from longctx.plugins.evidence.clusters import (
-    MIN_CLUSTERS,
     MIN_CLUSTERS_ONE_CASE,
     ClusteredQueue,
     SampleRef,
@@ -21,7 +19,7 @@ from longctx.plugins.evidence.clusters import (
 )
 from longctx.plugins.evidence.e_process import TIE_TOLERANCE, Floats
 from longctx.plugins.evidence.haystacks import level_p_values, model_level_evidence, model_paired_evidence
-from longctx.plugins.evidence.sign_flips import FEWEST_UNITS, loss_p_value
+from longctx.plugins.evidence.sign_flips import loss_p_value
 from longctx.plugins.evidence.statistics import (
     Decision,
     decide_level,
@@ -38,8 +36,6 @@ NEAR_CLUSTERS_AHEAD = 128
 ESTIMATE_CLUSTERS_AHEAD = 256
 # The share of samples that may be started beyond those of the soonest verdict, so that no worker stands idle.
 SPARE_SHARE = 0.05
-# A loss counts as detectable if it is shown with this probability; the second number is the normal quantile of it.
-POWER, POWER_QUANTILE = 0.8, 0.8416
 # A loss is tested for the model after these shares of all pairs. Each of the first looks has this share of the
 # probability of error, and the look at all pairs has the rest.
 LOOKS, LOOK_SHARE = (1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2), 0.1
@@ -256,7 +252,7 @@ def analyze_pairs(
     paired = {ref: scores[ref] - baseline[ref] for ref in scores.keys() & baseline}
     differences = queue.weighted_means(paired)
     clusters, population = len(differences), len(queue.clusters)
-    decision = _decide_pairs(hypothesis, queue, differences)
+    decision = decide_pairs(hypothesis, queue, differences)
     p_value: float | None = None
     doubts: list[float] = []
     if hypothesis.confirmation is not None:
@@ -396,7 +392,7 @@ def pairs_until_verdict(
 
     def decide(refs: Sequence[SampleRef], fill: float) -> Decision | None:
         assumed = {ref: scores.get(ref, fill) - baseline.get(ref, 1 - fill) for ref in refs}
-        return _decide_pairs(hypothesis, queue, _completed(queue, finished, assumed))
+        return decide_pairs(hypothesis, queue, _completed(queue, finished, assumed))
 
     return _until_soonest(decide, queue, analysis)
 
@@ -434,7 +430,7 @@ def _decide_level(
     return Decision(verdict="fail", stopping_time=population) if of_model == "below" else None
 
 
-def _decide_pairs(hypothesis: NonInferiority, queue: ClusteredQueue, differences: Floats) -> Decision | None:
+def decide_pairs(hypothesis: NonInferiority, queue: ClusteredQueue, differences: Floats) -> Decision | None:
     """Return the verdict on the differences of the first clusters of a queue; None while it is open.
 
     A loss on the planned samples that has to be confirmed stays open until it is shown for the model.
@@ -526,79 +522,3 @@ def _prefix(queue: ClusteredQueue, analysis: InterimAnalysis, end: int | None, l
     # the analysis itself did not. At least one more cluster is needed, or no worker would get a sample.
     needed = queue.sample_count(max(end, analysis.clusters + 1))
     return queue.refs[: needed + int(SPARE_SHARE * needed)]
-
-
-def detectable_panel_loss(hypothesis: NonInferiority, queue: ClusteredQueue, pairs: int) -> float | None:
-    """Return the smallest loss of a panel's mean, 0 to 1, that fails with probability `POWER` on so many clusters.
-
-    The loss is one-way: all clusters with another score than the baseline's are worse. Flips in both directions make
-    the detectable loss larger. Returns None if no loss can be shown.
-    """
-    if not hypothesis.finite_population:
-        return _panel_loss(hypothesis, queue.haystacks.count(pairs), None, 0)
-    return _panel_loss(hypothesis, pairs, len(queue.clusters), queue.unit_count(pairs))
-
-
-@lru_cache(maxsize=1024)
-def _panel_loss(hypothesis: NonInferiority, pairs: int, population: int | None, units: int) -> float | None:
-    def is_failed(differences: Floats) -> bool:
-        decision = decide_paired(
-            differences,
-            drop=hypothesis.drop,
-            clear=hypothesis.clear,
-            alpha=hypothesis.alpha,
-            min_observations=min(pairs, MIN_CLUSTERS),
-            population=population,
-        )
-        if decision is None or decision.verdict == "pass":
-            return False
-        if hypothesis.confirmation is None:
-            return True
-        # The lost pairs are spread over the haystacks, all of one size.
-        lost, largest = round(-differences.sum()), np.full(units, pairs / units)
-        sums = -np.bincount(np.arange(lost) % units, minlength=units).astype(np.float64)
-        return loss_p_value(sums, largest) <= hypothesis.confirmation.complete
-
-    return _detectable_loss(pairs, is_failed, population)
-
-
-def fewest_units(confirmation: ErrorShares) -> int:
-    """Return the number of haystacks on which a loss on each of them can be shown for the model."""
-    return max(FEWEST_UNITS, math.ceil(-math.log2(confirmation.complete)))
-
-
-@lru_cache(maxsize=1024)
-def detectable_case_loss(pairs: int, *, cases: int, false_discoveries: float) -> float | None:
-    """Return the smallest one-way loss of one case, 0 to 1, that is reported with probability `POWER`.
-
-    `pairs` counts haystacks. `cases` share the false discovery rate; the others are taken to be unchanged. Returns None
-    if no loss can be shown.
-    """
-    largest = np.ones(pairs)
-    return _detectable_loss(pairs, lambda lost: loss_p_value(lost, largest) <= false_discoveries / cases, None)
-
-
-def _detectable_loss(pairs: int, is_shown: Callable[[Floats], bool], population: int | None) -> float | None:
-    """Return the loss whose number of worse pairs reaches the smallest number that is shown, with probability `POWER`.
-
-    The number of worse pairs is taken to be normal, and the worse pairs to be spread evenly.
-    """
-    if not pairs or not is_shown(_spread(pairs, pairs)):
-        return None
-    least = 1 + bisect_left(range(1, pairs), True, key=lambda worse: is_shown(_spread(worse, pairs)))
-    remaining_share = 1.0 if population is None else 1 - pairs / population
-    variance = least * (1 - least / pairs) * remaining_share
-    worse = least + POWER_QUANTILE * math.sqrt(variance)
-    return min(1.0, worse / pairs)
-
-
-def _spread(worse: int, pairs: int) -> Floats:
-    """Return the differences of so many pairs, with the worse ones at equal distances."""
-    marks = np.arange(pairs + 1) * worse // pairs
-    return -np.diff(marks).astype(np.float64)
-
-
-def can_rule_out(hypothesis: NonInferiority, queue: ClusteredQueue, pairs: int) -> bool:
-    """Return True if equal scores on so many clusters rule out the loss that the hypothesis is about."""
-    decision = _decide_pairs(hypothesis, queue, np.zeros(pairs))
-    return decision is not None and decision.verdict == "pass"

@@ -29,7 +29,7 @@ from longctx.plugins.evidence.haystacks import (
     model_paired_interval,
 )
 from longctx.plugins.evidence.points import from_points, to_points
-from longctx.plugins.evidence.sequential import detectable_case_loss
+from longctx.plugins.evidence.power import detectable_case_loss
 from longctx.plugins.evidence.sign_flips import loss_p_value
 from longctx.plugins.evidence.statistics import benjamini_hochberg, e_bh, log_evidence_below
 from longctx.plugins.thresholds.records import Thresholds

@@ -17,12 +17,12 @@ from longctx.plugins.evidence.clusters import ClusteredQueue, SampleRef
 from longctx.plugins.evidence.e_process import Floats
 from longctx.plugins.evidence.haystacks import HaystackCorrelation, correlation, model_paired_interval
 from longctx.plugins.evidence.points import to_points
+from longctx.plugins.evidence.power import detectable_panel_loss
 from longctx.plugins.evidence.sequential import (
     ErrorShares,
     InterimAnalysis,
     NonInferiority,
     Scores,
-    detectable_panel_loss,
     look_clusters,
     look_error,
     pooled_p_value,
