@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longctx.fixtures.checkpoints.checkpoint import claimed_length, read_checkpoint
+from longctx.fixtures.checkpoints.fingerprint import check_texts
 from longctx.fixtures.checkpoints.safetensors import CheckpointError, read_header
 from tests.helpers.checkpoints import (
     TENSORS,
@@ -204,7 +205,7 @@ BROKEN: dict[str, tuple[Change, str]] = {
     "shape and bytes disagree": (write(WEIGHTS, WHOLE.replace(b"[8, 4]", b"[8, 5]")), "bytes of model.embed.weight"),
     "no tensors": (write(WEIGHTS, safetensors({})), "holds no tensors"),
     "an adapter": (both(NO_WEIGHTS, write("adapter_config.json", "{}")), "this is an adapter; merge it into its base"),
-    "an adapter beside weights": (write("adapter_config.json", "{}"), "this is an adapter; merge it into its base"),
+    "an adapter beside weights": (write("adapter_config.json", "{}"), "an adapter beside the weights of a model"),
     "distributed": (
         both(NO_WEIGHTS, write("__0_0.distcp"), write(".metadata")),
         "distributed training shards; merge them with accelerate merge-weights",
@@ -276,3 +277,5 @@ def test_links_into_the_blobs_of_a_hub_cache_are_read(tmp_path: Path) -> None:
         file.rename(cache / "blobs" / f"{number:064x}")
         file.symlink_to(Path("..", "..", "blobs", f"{number:064x}"))
     assert read_checkpoint(str(folder)).fingerprint == expected.fingerprint
+    (tmp_path / "link").symlink_to(folder)
+    check_texts(tmp_path / "link")
