@@ -131,6 +131,16 @@ LABELS = {
             "'o' is 'red'; write a list of names",
         ),
         (
+            {"o": [{"text": "x"}]},
+            {"prompt": {"text": "{o}"}},
+            "prompt: {o} is a record; name one of its fields: o.text (",
+        ),
+        (
+            {"o": {"text": "x"}},
+            {"fields": {"references": "o.text"}, "prompt": {"text": "{o} {doc}"}},
+            "prompt: shows 'o', the field of the right answers; leave it out",
+        ),
+        (
             {"o": {"text": "x"}},
             {"prompt": {"text": "{o}"}},
             "prompt: {o} is a record; name one of its fields: o.text (",
