@@ -170,12 +170,12 @@ class SubjectReader:
     @property
     def damage(self) -> list[str]:
         """One line for every file with unreadable lines."""
-        damaged = {name: file for name, file in sorted(self._files.items()) if file.unreadable_lines}
-        return [
-            f"{self.folder / name}: {file.unreadable_lines} of {file.lines} lines cannot be read, first "
-            f"{file.first_problem}; samples without another result are computed again"
-            for name, file in damaged.items()
-        ]
+        lines = []
+        for name, file in sorted(self._files.items()):
+            if file.unreadable_lines:
+                count = f"{file.unreadable_lines} of {file.lines} lines cannot be read, first {file.first_problem}"
+                lines.append(f"{self.folder / name}: {count}; samples without another result are computed again")
+        return lines
 
     def _changed_files(self, thorough: bool) -> Iterator[str]:
         try:
