@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.fuzz.everywhere import everywhere
 from tests.fuzz.harness import findings
 from tests.fuzz.kinds import KINDS
 from tests.fuzz.mutations import mutate_bytes, mutate_json
@@ -32,6 +33,12 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Sound:
 def test_a_malformed_input_ends_in_one_line(kind: str, seed: int, sound: Sound) -> None:
     outcome = findings(kind, seed, sound)
     assert outcome.problem is None, outcome.output + outcome.errors
+
+
+@pytest.mark.parametrize(("kind", "seed"), [*(("hostile checkpoint", seed) for seed in range(4)), ("shard index", 1)])
+def test_a_damaged_checkpoint_spares_the_sound_one_beside_it(kind: str, seed: int, sound: Sound) -> None:
+    for program, outcome, problem in everywhere(kind, seed, sound):
+        assert problem is None, program + outcome.output + outcome.errors
 
 
 def test_the_same_seed_makes_the_same_input() -> None:
