@@ -25,12 +25,12 @@ def test_preflight_of_sound_samples_passes_and_loads_no_model(tmp_path: Path) ->
 
 def test_a_template_that_cuts_the_text_fails_every_case_in_one_line(tmp_path: Path) -> None:
     model = chat_checkpoint(tmp_path, CUTTING_TEMPLATE)
-    selection = ("-k", "niah_single_1 or fwe", "--junitxml", f"{tmp_path}/junit.xml")
+    selection = ("-k", "niah_single_1 or qa_1", "--junitxml", f"{tmp_path}/junit.xml")
     run = run_pytest(tmp_path, "--preflight", "--model", str(model), *LENGTHS, *selection)
     assert run.exit_code == 1
     assert run.counts == {"with problems": 2, "deselected": len(RULER) - 2}
     assert "Traceback" not in run.output + run.errors
-    for task in ("niah_single_1", "fwe"):
+    for task in ("niah_single_1", "qa_1"):
         failure = run.junit[f"test_ruler[{task}-1k]"].find("failure")
         assert failure is not None
         assert re.fullmatch(r"preflight: sample 0: .* \(\d+ in all\)", failure.text or "")
