@@ -177,6 +177,15 @@ def test_the_headline_names_the_gates_that_decided_it() -> None:
     assert headline(document(passing)).reasons == ()
 
 
+def test_gates_that_are_only_reported_and_were_not_measured_take_one_line() -> None:
+    run = run_summary(samples=20, suite="ruler", lengths=(4096,))
+    written = document(run)
+    gates = [gate if gate.blocking else structs.replace(gate, verdict="not measured") for gate in written.gates]
+    text = page(structs.replace(written, gates=tuple(gates)), details(run))
+    assert text.count('<details class="gate"') == 1
+    assert "Not measured, reported only: mean, retrieval, tracing" in text
+
+
 def test_of_many_deciding_gates_the_headline_names_a_few_and_counts_the_rest() -> None:
     run = run_summary(samples=2, paired=True)
     written = document(run)
