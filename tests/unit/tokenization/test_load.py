@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from transformers import AutoTokenizer
 from transformers.models.auto.tokenization_auto import MODELS_WITH_INCORRECT_HUB_TOKENIZER_CLASS
 
-from longctx.fixtures.tokenization.load import is_plain, load_tokenizer
+from longctx.fixtures.tokenization.load import TokenizerError, is_plain, load_tokenizer
 from tests.helpers.runs import calibration_checkpoint
-from tests.helpers.tiny_tokenizers import EOS, KINDS, formatter
+from tests.helpers.tiny_tokenizers import EOS, KINDS, byte_level, formatter
 
 TEMPLATE = "{{ bos_token }}{% for m in messages %}[{{ m['role'] }}] {{ m['content'] }}\n{% endfor %}"
 TURN = [{"role": "user", "content": "Two\nlines of 17 words."}]
@@ -149,3 +149,16 @@ def test_the_models_known_to_declare_wrong_tokenizers_are_those_of_transformers(
     assert is_plain(tmp_path)
     (tmp_path / "config.json").write_text(json.dumps({"model_type": model_type}))
     assert not is_plain(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"), [('{"chat_template": "{{ messages }}"}', "{{ messages }}"), ("{}", None), ("[", None)]
+)
+def test_a_template_in_the_file_of_a_processor_is_read(content: str, expected: str | None, tmp_path: Path) -> None:
+    byte_level().save_pretrained(str(tmp_path))
+    (tmp_path / "chat_template.json").write_text(content)
+    if expected is None:
+        with pytest.raises(TokenizerError, match="no tokenizer can be loaded"):
+            load_tokenizer(str(tmp_path))
+    else:
+        assert load_tokenizer(str(tmp_path)).chat_template == expected
