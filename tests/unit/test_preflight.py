@@ -203,12 +203,14 @@ def test_a_reference_that_occurs_twice_is_reported() -> None:
     assert "a reference occurs twice" in problems(broken)
 
 
-def test_a_metric_that_does_not_reward_the_right_answer_is_reported() -> None:
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [(0.0, "right answer '{}' scores 0 and not 100"), (1.0, "empty answer '' scores 100 and not 0")],
+)
+def test_a_metric_that_does_not_reward_the_right_answer_is_reported(value: float, problem: str) -> None:
     sound = make_sample(NEEDLE)
-    line = "the right answer does not score 100, or an empty one does not score 0"
-    for value, more in ((0.0, []), (1.0, ["the question scores as an answer"])):
-        constant = replace(TASKS[NEEDLE], grade=always(value))
-        assert sample_problems(sound, constant, formatter()) == [*more, line]
+    constant = replace(TASKS[NEEDLE], grade=always(value))
+    assert sample_problems(sound, constant, formatter())[-1] == f"the {problem.format(sound.references[0])}"
 
 
 # --- depths ---
