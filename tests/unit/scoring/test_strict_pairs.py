@@ -1,0 +1,91 @@
+"""Strict scores against what a careful person says, and properties of the folding of text."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from longctx.fixtures.scoring.choice import chosen_letter
+from longctx.fixtures.scoring.folding import contains, equals, words
+from longctx.fixtures.scoring.question_metrics import METRICS, Expected
+
+TABLES: list[dict[str, Any]] = tomllib.loads(Path(__file__).with_name("strict_pairs.toml").read_text())["pairs"]
+# Answers on which the score and a careful person disagree, with the reason.
+DISAGREE: dict[tuple[str, str, str], str] = {}
+MARKS = st.sampled_from([".", "!", "…", "**", '"', "”", "«", "(", ")", "\n", " ", "\u200b", "、", "。", "؟", "¿", "`"])
+DECIMALS = st.decimals(min_value=-(10**9), max_value=10**9, places=2)
+NAMES = (
+    "Paris", "C", "C++", "C#", "Ann", "Anna", "O'Brien", "Brien", "Vitamin A", "Vitamin", "Python 3.1", "Python 3.10",
+    "北京", "東京", "東京都", "京都", "A+", "A", "3D", "3", "x < 5", "x > 5", "10^2", "102", "½", "12", "007", "7",
+    "5th", "5",
+    "1960s", "1960", "√2", "2", "Café", "Cafe", "foo_bar", "foobar", "1.2.3", "1.2", "AB-C", "A-BC",
+)  # fmt: skip
+
+
+def pairs() -> Iterator[tuple[str, str, str, bool, Expected]]:
+    for table in TABLES:
+        expected = Expected(
+            references=(table["reference"],),
+            options=tuple(table.get("options", ())),
+            labels=tuple(table.get("labels", ())),
+        )
+        for is_right, answers in ((True, table["right"]), (False, table["wrong"])):
+            for answer in answers:
+                yield table["metric"], answer, table["reference"], is_right, expected
+
+
+def test_strict_scores_are_what_a_careful_person_says() -> None:
+    found = {}
+    for metric, answer, reference, is_right, expected in pairs():
+        score = METRICS[metric].score(answer, expected)
+        if is_right != (score > 0.999):
+            found[metric, answer, reference] = score
+    assert found.keys() == DISAGREE.keys()
+    assert len(list(pairs())) >= 400
+    assert len(DISAGREE) <= len(list(pairs())) / 100
+
+
+def test_two_names_or_numbers_never_become_equal() -> None:
+    assert [pair for pair in combinations(NAMES, 2) if equals(*pair)] == []
+
+
+@given(
+    st.decimals(allow_nan=False, allow_infinity=False, places=3),
+    st.decimals(allow_nan=False, places=2, allow_infinity=False),
+)
+def test_two_numbers_are_equal_only_if_their_values_are(one: Any, other: Any) -> None:
+    assert equals(f"{one:,f}", f"{other:f}") == (one == other)
+    assert contains(f"It is {one:,f}.", f"{other:f}") == (one == other)
+
+
+@given(st.sampled_from(NAMES), st.lists(MARKS, max_size=4), st.lists(MARKS, max_size=4))
+def test_marks_around_a_right_answer_never_make_it_wrong(name: str, before: list[str], after: list[str]) -> None:
+    answer = "".join(before) + " " + name + " " + "".join(after)
+    assert contains(answer, name)
+    assert equals(answer, name)
+
+
+@given(st.sampled_from("ABCD"), st.lists(MARKS, max_size=4), st.lists(MARKS, max_size=4))
+def test_marks_around_a_letter_never_make_it_wrong(letter: str, before: list[str], after: list[str]) -> None:
+    assert chosen_letter("".join(before) + letter + "".join(after), ("red", "green", "blue", "white")) == letter
+
+
+@given(st.text(max_size=40))
+def test_folding_twice_is_folding_once_for_equality(text: str) -> None:
+    assert equals(text, text) == bool(text.strip()) or not words(text)
+
+
+@pytest.mark.parametrize(
+    "unit", ["answer ", "answer is ", "A B ", "1,234", "\\text{", "<a>", "(", "no, ", " \n", "上,", "B. "]
+)
+def test_a_long_answer_is_read_in_time_that_grows_with_its_length(unit: str) -> None:
+    expected = Expected(references=("B",), options=("Red", "Green"), labels=("red",))
+    for metric in ("option", "exact_match", "f1", "label_set"):
+        assert 0 <= METRICS[metric].score(unit * (4000 // len(unit)), expected) <= 1
