@@ -160,7 +160,7 @@ def _table(static: StaticComparison) -> Table | None:
             cells.append(Cell(text=f"{100 * local.error:.2g}", style=_style(local.z)))
         rows.append(Row(name=str(layer), cells=tuple(cells)))
     names = [kind.rpartition("*.")[2].removesuffix(".weight").rpartition("self_attn.")[2] for kind in kinds]
-    return Table(name="", columns=(*names, *["local error"] * bool(errors)), rows=tuple(rows))
+    return Table(name="", columns=(*names, *["local error"] * bool(errors)), rows=tuple(rows), corner="layer")
 
 
 def _cell(change: TensorChange | None) -> Cell:
