@@ -101,7 +101,7 @@ RUNS = {
         commands=(
             *(_checkpoint(step) for step in (1, 2, 3)),
             "longctx checkpoint runs/step-1000",
-            "longctx watch runs --once --every 1s --suite ruler --device cpu --lengths 512 --samples 4 -k single_2 "
+            "longctx watch runs --once --every 1s --suite ruler --device cpu --lengths 512 --samples 6 -k single_2 "
             "--thresholds needle.toml --journal journal",
             *(_checkpoint(step) for step in (4, 5)),
             "longctx bisect --good runs/step-1000 --bad runs/step-5000 --checkpoints runs/step-* --suite ruler "
