@@ -219,7 +219,7 @@ ROW = json.dumps(ROWS[0]).encode()
             "line 1: byte 0xe9 is not UTF-8, perhaps Latin-1",
         ),
         ("r.jsonl", ROW.decode().encode("utf-16-be"), "r.jsonl: is UTF-16 or no text at all, not UTF-8"),
-        ("r.jsonl", gzip.compress(ROW), "r.jsonl: is packed with gzip; end its name with .gz"),
+        ("r.jsonl", gzip.compress(ROW, mtime=0), "r.jsonl: is packed with gzip; end its name with .gz"),
         ("r.jsonl", b"PK\x03\x04x", "r.jsonl: is an archive or an Excel file"),
         ("r.jsonl", b"PAR1", "r.jsonl: is a parquet table; end its name with .parquet"),
         ("r.jsonl", b"version https://git-lfs.github.com/spec/v1\n", "is a pointer of Git LFS; git lfs pull gets it"),

@@ -75,8 +75,9 @@ def test_every_set_and_every_metric_is_on_the_page() -> None:
             own = name.removeprefix(f"{suite}_")
             assert f"`{own}`" in text or suite == "babilong", name
             assert definition.dataset.metric.name in QUESTION_METRICS
-    metrics = re.findall(r"^\| `(\w+)`", text + (REPOSITORY / "docs" / "own-questions.md").read_text(), re.MULTILINE)
-    assert set(QUESTION_METRICS) - {"string_match_all"} == set(metrics) & set(QUESTION_METRICS) - {"string_match_all"}
+    pages = text + (REPOSITORY / "docs" / "own-questions.md").read_text(encoding="utf-8")
+    firsts = " ".join(re.findall(r"^\| ([^|]+) \|", pages, re.MULTILINE))
+    assert set(QUESTION_METRICS) - {"string_match_all"} <= set(re.findall(r"`(\w+)`", firsts))
 
 
 def test_values_of_a_dollar_template_are_not_filled_again(tmp_path: Path) -> None:
