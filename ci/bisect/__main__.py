@@ -162,8 +162,10 @@ def _search(arguments: Arguments) -> int:
 
     bisection.note = note
     edge = search(last, bisection, confidence=arguments.confidence, parallel=parallel)
-    for line in log.finish(edge, confirm(bisection, edge)):
+    for line in log.finish(edge, confirm(bisection, edge) if edge.is_shown else None):
         print_line(line)
+    if not edge.is_shown:
+        return 1
     return 2 if edge.is_step and edge.skipped else 0
 
 

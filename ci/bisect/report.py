@@ -90,30 +90,42 @@ class BisectLog:
         self._write(verdicts, is_finished=False)
         return verdicts
 
-    def finish(self, edge: Edge, confirmation: Confirmation) -> list[str]:
-        """Write all files for the last time, and return the final lines for the terminal."""
+    def finish(self, edge: Edge, confirmation: Confirmation | None) -> list[str]:
+        """Write all files for the last time, and return the final lines for the terminal.
+
+        Without a confirmation nothing is shown.
+        """
         steps = self.bisection.steps
-        lines = _final_lines(self.bisection, edge, confirmation)
-        ends = steps[edge.last_good].number, steps[edge.first_bad].number
         more: dict[str, Any] = {
-            "first_bad": ends[1],
-            "last_good": ends[0],
-            "probability": _stated(edge.probability),
-            "range": None if edge.is_step else list(ends),
-            "most_likely": steps[edge.likeliest].number,
+            "first_bad": None, "last_good": None, "probability": None, "range": None, "most_likely": None,
             "not_measured": _unmeasured_count(self.bisection, edge),
-            "monotone": not edge.dips,
-            "dips": [[steps[position].number for position in dip] for dip in edge.dips],
-            "skipped": [steps[position].number for position in edge.skipped],
-            "edge": None if confirmation.edge.difference is None else asdict(confirmation.edge),
-            "flips": [asdict(flip) for flip in confirmation.flips],
-            "cost": asdict(confirmation.cost),
-            "linear_scan": asdict(confirmation.linear_scan),
-            "survey": None if confirmation.survey_cost is None else asdict(confirmation.survey_cost),
-            "words": lines,
-        }
+        }  # fmt: skip
+        if confirmation is None:
+            surest = f"the whole series has the loss with {_percent(edge.probability)}"
+            lines = [
+                f"nothing shown: {surest}, less than --confidence {self.bisection.confidence:g}; give more --samples",
+                f"written: {_files(self.bisection)}",
+            ]
+        else:
+            lines = _final_lines(self.bisection, edge, confirmation)
+            ends = steps[edge.last_good].number, steps[edge.first_bad].number
+            more |= {
+                "first_bad": ends[1],
+                "last_good": ends[0],
+                "probability": _stated(edge.probability),
+                "range": None if edge.is_step else list(ends),
+                "most_likely": steps[edge.likeliest].number,
+                "monotone": not edge.dips,
+                "dips": [[steps[position].number for position in dip] for dip in edge.dips],
+                "skipped": [steps[position].number for position in edge.skipped],
+                "edge": None if confirmation.edge.difference is None else asdict(confirmation.edge),
+                "flips": [asdict(flip) for flip in confirmation.flips],
+                "cost": asdict(confirmation.cost),
+                "linear_scan": asdict(confirmation.linear_scan),
+                "survey": None if confirmation.survey_cost is None else asdict(confirmation.survey_cost),
+            }
         verdicts = self._verdicts(edge.results, edge.posterior)
-        self._write(verdicts, is_finished=True, edge=edge, more=more)
+        self._write(verdicts, is_finished=True, edge=edge if confirmation else None, more=more | {"words": lines})
         return lines
 
     def _verdicts(self, results: Mapping[int, StepResult], posterior: Posterior) -> dict[int, StepVerdict]:

@@ -53,16 +53,6 @@ def figure(width: int, height: int, *children: Markup, description: str) -> Mark
     return element("svg", *children, viewBox=f"0 0 {width} {height}", role="img", aria_label=description)
 
 
-def bar_figure(width: int, height: int, *children: Markup) -> Markup:
-    """Return an `<svg>` element that stretches to its place and is hidden from screen readers.
-
-    The table beside it gives the same numbers as text.
-    """
-    return element(
-        "svg", *children, viewBox=f"0 0 {width} {height}", preserveAspectRatio="none", aria_hidden="true"
-    )  # fmt: skip
-
-
 def points(pairs: Iterable[tuple[float, float]]) -> str:
     """Return (x, y) pairs in the form of the attribute `points`."""
     return " ".join(f"{_formatted(x)},{_formatted(y)}" for x, y in pairs)

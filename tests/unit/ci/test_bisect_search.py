@@ -187,3 +187,13 @@ def test_a_stopped_simulation_continues_after_the_searches_that_it_kept(tmp_path
     assert bisect_chains.run("step", 30, chains=1, **cell, rows=KeptRows(path, code))[0].word == "range wrong"
     # Rows of other code are none.
     assert bisect_chains.run("step", 30, chains=1, **cell, rows=KeptRows(path, ("ci/watch",))) == expected[:1]
+
+
+def test_no_statement_is_surer_than_the_loss_of_the_endpoints() -> None:
+    """Nine votes against two: equal endpoints differ as much in 3.3 % of draws, so nothing reaches 99 %."""
+    series = Series("g" * 9 + "b" * 9)
+    series.votes = EndpointVotes(worse=9, better=2)
+    assert series.votes.p_value == pytest.approx(67 / 2**11)
+    edge = series.search()
+    assert edge.probability <= 1 - series.votes.p_value
+    assert not edge.is_shown
