@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import torch
@@ -18,7 +19,7 @@ from longctx.fixtures.invariance.hf_check import (
     first_difference,
 )
 from longctx.fixtures.records import PropertyFinding
-from longctx.fixtures.records.results import ENGINE_PROPERTIES
+from longctx.fixtures.records.results import PropertyName
 from tests.helpers.tiny_engines import engine_of
 from tests.helpers.tiny_models import CONFIGS, HYBRIDS, random_prompt, save_model
 
@@ -41,7 +42,7 @@ def test_sound_engines_of_every_architecture_keep_all_properties(family: str, tm
     path = save_model((CONFIGS | HYBRIDS)[family], tmp_path / family)
     question = SHORT if family == "gpt2" else QUESTION
     exact = findings(engine_of(path, batch_size=3), question)
-    assert set(exact) == set(ENGINE_PROPERTIES)
+    assert set(exact) == set(get_args(PropertyName))
     assert {name: finding.line for name, finding in exact.items() if finding.verdict == "fail"} == {}
     assert {exact[name].verdict for name in ("prefill", "decode")} == {"pass"}
 
