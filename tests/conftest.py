@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 from collections.abc import Generator
 from pathlib import Path
 
@@ -64,11 +63,8 @@ SLOWEST_FILES = (
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if runs_these_tests(config):
-        # Models of tests are so small that several threads mostly wait for each other.
-        os.environ.setdefault("OMP_NUM_THREADS", "1")
-        if not hasattr(config, "workerinput"):
-            start_server()
+    if runs_these_tests(config) and not hasattr(config, "workerinput"):
+        start_server()
     missing = sorted(name for name in {*SLOW_MODULES, *SLOWEST_FILES} if not (HERE / name).is_file())
     if missing:
         raise pytest.UsageError(f"tests/conftest.py: {missing[0]} is listed, but does not exist")

@@ -1,82 +1,134 @@
 """Golden recordings of what a user sees: the commands, and the normal form of their outputs.
 
-`python -m tests.golden.record_commands` records them anew. A record is plain text, so that a change of it can be read.
+A record of wrong uses is the list of its commands, too: a new one is a line `$ longctx ...`, with the file that it
+reads below it, and `python -m tests.golden.record_commands` adds what comes of it.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import re
+import shlex
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from longctx.cli import COMMANDS
-from tests.golden.wrong_uses import EVERYWHERE, Command, command, wrong_uses
 from tests.helpers.paths import REPOSITORY
 from tests.helpers.preloaded import preloaded
+from tests.helpers.runs import UNRELATED_PLUGINS
 
 RECORDED = Path(__file__).parent / "recorded" / "commands"
-SHELLS = ("bash", "fish", "zsh")
+GROUPS = tuple(sorted(path.stem for path in (RECORDED / "errors").iterdir()))
 SUITE_GROUP = re.compile(r"^long-context evaluation:\n(?:(?: .*)?\n)*", re.MULTILINE)
 ENVIRONMENT = {
-    "COLUMNS": "100", "CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1", "NO_COLOR": "1", "OMP_NUM_THREADS": "1",
-    "PYTHONWARNINGS": "ignore", "TERM": "dumb", "TZ": "UTC",
+    "COLUMNS": "100", "CUDA_VISIBLE_DEVICES": "", "NO_COLOR": "1", "TERM": "dumb",
+    "PYTEST_ADDOPTS": shlex.join(UNRELATED_PLUGINS),
 }  # fmt: skip
-SECONDS_FOR_A_GROUP = 300
+SECONDS_FOR_A_COMMAND = 1200
+HELP = {
+    "longctx": "longctx --help",
+    **{name: f"longctx {name} --help" for name in COMMANDS},
+    "pytest": f"pytest --help -c {REPOSITORY}/pyproject.toml --rootdir {REPOSITORY} {REPOSITORY}/tests_longctx",
+    **{f"completion {shell}": f"longctx completion {shell}" for shell in ("bash", "fish", "zsh")},
+    "tasks listed": "longctx tasks",
+}
+OWN_QUESTIONS = """[[dataset]]
+name = "rooms"
+version = 1
+category = "lookup"
+source = {file = "rooms.jsonl"}
+fields = {context = "doc", question = "q", references = "a"}
+prompt = {text = "{context}\\n{question}", lead_in = " Color:"}
+budget = 10
+metric = {name = "f1"}
+"""
+ROOMS = "".join(
+    f'{{"doc": "Room {number} is painted {color}.", "q": "Which color has room {number}?", "a": "{color}"}}\n'
+    for number, color in enumerate(("red", "green", "blue", "white"))
+)
+# What stands in the directory of every wrong use.
+EVERYWHERE = {
+    "empty/": "", "runs/": "", "occupied": "a file, where a directory is wanted\n",
+    "broken/config.json": '{"model_type": "llama", ', "broken/model.safetensors": "no weights",
+    "own.toml": OWN_QUESTIONS, "rooms.jsonl": ROOMS,
+}  # fmt: skip
+# The program `measure` of the records.
+MEASURE = """
+import json, sys, longctx
+try:
+    longctx.measure(sys.argv[1], **json.loads(sys.argv[2]))
+except Exception as error:
+    sys.exit(f"{type(error).__name__}: {error}")
+"""
 
 
-def help_commands() -> dict[str, Command]:
-    """Return the commands that print help, and the scripts that complete commands, by the name of their record."""
-    return {
-        "longctx": command("longctx --help"),
-        **{name: command(f"longctx {name} --help") for name in COMMANDS},
-        "pytest": command(
-            f"pytest --help -c {REPOSITORY}/pyproject.toml --rootdir {REPOSITORY} {REPOSITORY}/tests_longctx"
-        ),
-        **{f"completion {shell}": command(f"longctx completion {shell}") for shell in SHELLS},
-        "tasks listed": command("longctx tasks"),
-    }
+@dataclass(frozen=True, slots=True)
+class WrongUse:
+    """A command with a mistake, as its record has it."""
+
+    command: str
+    shown: str
+    """The name of the file with the mistake, if it is in one."""
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """What came of a command."""
+
+    code: int
+    out: str
+    err: str
 
 
 def help_records(folder: Path) -> dict[str, str]:
     """Return the records of all help texts by path."""
-    commands = help_commands()
     records = {}
-    for (name, asked), ended in zip(commands.items(), run_commands([*commands.values()], folder), strict=True):
-        text = block(asked, ended, folder)
-        if name == "pytest" and (found := SUITE_GROUP.search(ended["out"])):
-            text = found[0]
-        records[f"help/{name}.txt"] = text
+    for name, text in HELP.items():
+        ended = run(text, folder)
+        found = SUITE_GROUP.search(ended.out) if name == "pytest" else None
+        records[f"help/{name}.txt"] = found[0] if found else block(WrongUse(text, "", ""), ended, folder)
     return records
 
 
 def error_records(group: str, folder: Path) -> dict[str, str]:
-    """Return the record of one group of wrong uses by path."""
-    commands = wrong_uses()[group]
-    results = run_commands(commands, folder)
-    blocks = [block(asked, ended, folder) for asked, ended in zip(commands, results, strict=True)]
-    return {f"errors/{group}.txt": "\n".join(blocks)}
-
-
-def run_commands(commands: Sequence[Command], folder: Path) -> list[dict[str, Any]]:
-    """Run commands, each in a directory of its own, in forks of one process; return codes and outputs."""
-    described = []
-    for number, asked in enumerate(commands):
+    """Return the record of one group of wrong uses by path; each runs in a directory of its own."""
+    path = f"errors/{group}.txt"
+    blocks = []
+    for number, wrong_use in enumerate(wrong_uses((RECORDED / path).read_text(encoding="utf-8"))):
         directory = folder / str(number)
-        write_files(directory, {**EVERYWHERE, **asked.files})
-        described.append({"words": asked.words, "directory": str(directory), "environment": ENVIRONMENT})
-    source, target = folder / "commands.json", folder / "results.json"
-    source.write_text(json.dumps(described))
-    subprocess.run(
-        [str(preloaded("python")), "-m", "tests.golden.command_process", str(source), str(target)],
-        cwd=REPOSITORY, env=environment(), check=True, timeout=SECONDS_FOR_A_GROUP,
+        write_files(directory, EVERYWHERE)
+        if wrong_use.shown:
+            write_files(directory, {wrong_use.shown: wrong_use.content})
+        blocks.append(block(wrong_use, run(wrong_use.command, directory), folder))
+    return {path: "\n".join(blocks)}
+
+
+def wrong_uses(record: str) -> list[WrongUse]:
+    """Return the commands of a record, with the files that it shows."""
+    found = []
+    for text in record.split("\n\n"):
+        command, *lines = text.splitlines()
+        shown = lines[0].removesuffix(":") if lines and lines[0].endswith(":") else ""
+        content = "\n".join(line[2:] for line in lines if line.startswith("> "))
+        found.append(WrongUse(command.removeprefix("$ "), shown, content))
+    return found
+
+
+def run(text: str, directory: Path) -> Ended:
+    """Run a command, written as for a shell, to its end."""
+    program, *words = shlex.split(text)
+    if program == "measure":
+        program, words = "python", ["-c", MEASURE, *words]
+    ended = subprocess.run(
+        [str(preloaded(program)), *words], cwd=directory, env=environment(), capture_output=True, check=False,
+        stdin=subprocess.DEVNULL, timeout=SECONDS_FOR_A_COMMAND,
     )  # fmt: skip
-    results: list[dict[str, Any]] = json.loads(target.read_text())
-    return results
+    out, err = (stream.decode("utf-8", "backslashreplace") for stream in (ended.stdout, ended.stderr))
+    return Ended(ended.returncode, out, err)
 
 
 def environment() -> dict[str, str]:
@@ -97,19 +149,15 @@ def write_files(folder: Path, files: Mapping[str, str]) -> None:
             path.write_text(text, encoding="utf-8")
 
 
-def block(asked: Command, ended: Mapping[str, Any], folder: Path) -> str:
+def block(wrong_use: WrongUse, ended: Ended, folder: Path) -> str:
     """Return the record of one command: its words, the file with the mistake, its exit code and its outputs."""
-    lines = ["$ " + " ".join(map(_quoted, asked.words))]
-    if asked.shown:
-        lines += [f"{asked.shown}:", *(f"> {line}" for line in asked.files[asked.shown].splitlines())]
-    lines.append(f"exit {ended['code']}")
-    for name in ("out", "err"):
-        lines += [f"{name}| {line}".rstrip(" ") for line in normal(ended[name], folder).splitlines()]
+    lines = [f"$ {wrong_use.command}"]
+    if wrong_use.shown:
+        lines += [f"{wrong_use.shown}:", *(f"> {line}" for line in wrong_use.content.splitlines())]
+    lines.append(f"exit {ended.code}")
+    for name, output in (("out", ended.out), ("err", ended.err)):
+        lines += [f"{name}| {line}".rstrip(" ") for line in normal(output, folder).splitlines()]
     return "\n".join(lines) + "\n"
-
-
-def _quoted(word: str) -> str:
-    return word if re.fullmatch(r"[^\s'\"()]+", word) else "'" + word.replace("'", "'\\''") + "'"
 
 
 def normal(text: str, folder: Path) -> str:

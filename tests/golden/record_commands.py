@@ -8,12 +8,12 @@ from __future__ import annotations
 import sys
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from longctx.fixtures.cli import CommandParser, print_line
-from tests.golden.commands import error_records, help_records, write
+from tests.golden.commands import GROUPS, error_records, help_records, write
 from tests.golden.whole_runs import RUNS, keep_journal, run_records
-from tests.golden.wrong_uses import wrong_uses
 from tests.helpers.preloaded import start_server
 
 # The journal that later versions continue; only named, it is written anew.
@@ -44,16 +44,8 @@ def main() -> int:
 
 def recordings() -> dict[str, Recording]:
     """Return what makes the records, by name."""
-    of_runs = {f"run: {name}": _of_run(name) for name in RUNS}
-    return {"help": help_records, **{group: _of_group(group) for group in wrong_uses()}, **of_runs}
-
-
-def _of_group(group: str) -> Recording:
-    return lambda folder: error_records(group, folder)
-
-
-def _of_run(name: str) -> Recording:
-    return lambda folder: run_records(name, folder)
+    errors = {group: partial(error_records, group) for group in GROUPS}
+    return {"help": help_records, **errors, **{f"run: {name}": partial(run_records, name) for name in RUNS}}
 
 
 def made(recording: Recording) -> dict[str, str]:

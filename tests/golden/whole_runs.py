@@ -5,18 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import shlex
 import shutil
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.golden.commands import RECORDED, environment, normal, write_files
-from tests.golden.wrong_files import DATASET, ROOMS
-from tests.helpers.preloaded import preloaded
+from tests.golden.commands import OWN_QUESTIONS, RECORDED, ROOMS, normal, run, write_files
 
 JOURNAL = RECORDED.parent / "journal"
-SECONDS_FOR_A_RUN = 1200
 GATES = """[[gate]]
 name = "needles at 512"
 kind = "level"
@@ -47,8 +42,9 @@ kind = "level"
 tasks = ["niah_single_2"]
 above = 30
 """
-OWN = "[[dataset]]\n" + "".join(f"{key} = {value}\n" for key, value in DATASET.items()) + "above = 20\n"
-FILES = {"gates.toml": GATES, "needle.toml": NEEDLE, "own.toml": OWN, "rooms.jsonl": ROOMS}
+FILES = {
+    "gates.toml": GATES, "needle.toml": NEEDLE, "own.toml": f"{OWN_QUESTIONS}above = 20\n", "rooms.jsonl": ROOMS,
+}  # fmt: skip
 REPORTS = (
     "--report-json report.json --report-html report.html --report-md report.md --junitxml junit.xml "
     "--samples-jsonl samples.jsonl --inspect-log inspect"
@@ -122,9 +118,9 @@ def run_records(name: str, folder: Path) -> dict[str, str]:
     write_files(folder, FILES)
     printed = []
     for text in RUNS[name].commands:
-        code, out, err = ended(text, folder)
-        lines = [f"$ {text}", f"exit {code}"]
-        for stream, shown in (("out", out), ("err", err)):
+        ended = run(text, folder)
+        lines = [f"$ {text}", f"exit {ended.code}"]
+        for stream, shown in (("out", ended.out), ("err", ended.err)):
             text_shown = CONFIRMED.sub(_in_order, DOTS.sub("", stable(shown, folder)))
             lines += [f"{stream}| {line}".rstrip() for line in text_shown.splitlines()]
         printed.append("\n".join(lines) + "\n")
@@ -138,16 +134,6 @@ def run_records(name: str, folder: Path) -> dict[str, str]:
             place = _file_name(path.relative_to(folder).as_posix())
             records[f"runs/{name}/{place}.txt"] = shown
     return records
-
-
-def ended(text: str, folder: Path) -> tuple[int, str, str]:
-    """Return the exit code and the outputs of a command that runs in a process of its own."""
-    program, *words = shlex.split(text)
-    result = subprocess.run(
-        [str(preloaded(program)), *words], cwd=folder, env=environment(), capture_output=True, text=True, check=False,
-        stdin=subprocess.DEVNULL, timeout=SECONDS_FOR_A_RUN,
-    )  # fmt: skip
-    return result.returncode, result.stdout, result.stderr
 
 
 def stable(text: str, folder: Path) -> str:
@@ -167,13 +153,13 @@ def continued(folder: Path) -> str:
     """Return what a run prints that finds all its answers in the journal of the records."""
     shutil.copytree(JOURNAL, folder / "journal")
     write_files(folder, FILES)
-    return ended(TINY_RUN, folder)[1]
+    return run(TINY_RUN, folder).out
 
 
 def keep_journal(folder: Path) -> None:
     """Write the journal of a tiny run as the one that later versions must be able to continue."""
     write_files(folder, FILES)
-    ended(TINY_RUN, folder)
+    run(TINY_RUN, folder)
     shutil.rmtree(JOURNAL, ignore_errors=True)
     for path in (*folder.glob("journal/*/*.json"), *folder.glob("journal/*/*.jsonl")):
         name = "answers.jsonl" if path.suffix == ".jsonl" else path.name

@@ -17,6 +17,8 @@ VARIABLE = "PYTEST_PRELOADED_PROGRAMS"
 
 def start_server() -> None:
     """Start the server that forks these programs; it ends with this process."""
+    # Models of tests are so small that several threads mostly wait for each other. The programs have these settings.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
     if not hasattr(os, "pidfd_open"):
         return
     directory = Path(tempfile.mkdtemp(prefix="preloaded-"))
@@ -26,7 +28,7 @@ def start_server() -> None:
         env=inherited, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True,
     )  # fmt: skip
     client = [sys.executable, "-I", "-S", str(HELPERS / "preloaded_client.py"), str(directory), sys.executable]
-    for name, first in (("python", []), ("pytest", [str(PYTEST)]), ("longctx", ["-m", "longctx"])):
+    for name, first in (("python", []), ("pytest", ["-P", "-m", "pytest"]), ("longctx", ["-m", "longctx"])):
         (directory / name).write_text(f'#!/bin/sh\nexec {shlex.join([*client, *first])} "$@"\n')
         (directory / name).chmod(0o755)
     os.environ[VARIABLE] = str(directory)

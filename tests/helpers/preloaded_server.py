@@ -23,6 +23,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from importlib import metadata
 from importlib.machinery import PathFinder
 from pathlib import Path
@@ -194,9 +195,9 @@ def import_settings(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def is_supported(arguments: Sequence[str]) -> bool:
-    """Return True for a module, for code, and for an installed program such as pytest."""
+    """Return True for a module and for code."""
     flags, words = split_flags(arguments)
-    return flags <= {"-u", "-P"} and len(words) > 1 and (words[0] in ("-m", "-c") or words[0].endswith("bin/pytest"))
+    return flags <= {"-u", "-P"} and len(words) > 1 and words[0] in ("-m", "-c")
 
 
 def split_flags(arguments: Sequence[str]) -> tuple[set[str], Sequence[str]]:
@@ -220,11 +221,21 @@ def continue_as(request: Mapping[str, Any], files: Sequence[int], directory: Pat
     os.environ.update(request["environment"])
     sys.path[:0] = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
     importlib.invalidate_caches()
-    # Programs that the process starts are forked, too.
+    # Programs that the process starts are forked, too; the run that `longctx run` becomes needs no other fork.
     sys.executable = str(directory / "python")
+    os.execv = partial(become, os.execv, [*sys.path])  # type: ignore[assignment]  # it is called with texts alone
     program = program_of(request["arguments"])
     forget_other_copy()
     return program
+
+
+def become(execute: Callable[..., object], path: list[str], program: str, words: list[str]) -> None:
+    """Run the suite in this process, with the search path of a fresh one, or execute any other program."""
+    if program != sys.executable or words[1:4] != ["-P", "-m", "longctx.suite"]:
+        execute(program, words)
+    sys.path[:] = path
+    program_of(words[1:])()
+    sys.exit()
 
 
 def forget_other_copy() -> None:
@@ -241,16 +252,13 @@ def program_of(arguments: Sequence[str]) -> Callable[[], object]:
     if "-u" in flags:
         sys.stdout.reconfigure(write_through=True)  # type: ignore[union-attr]  # not replaced
     if "-P" not in flags:
-        sys.path.insert(0, {"-m": os.getcwd(), "-c": ""}.get(kind, str(Path(kind).resolve().parent)))
+        sys.path.insert(0, os.getcwd() if kind == "-m" else "")
     if kind == "-m":
         sys.argv = ["-m", *rest[1:]]
         return lambda: runpy.run_module(rest[0], run_name="__main__", alter_sys=True)
-    if kind == "-c":
-        sys.argv = ["-c", *rest[1:]]
-        main = sys.modules["__main__"] = ModuleType("__main__")
-        return lambda: exec(rest[0], vars(main))
-    sys.argv = [kind, *rest]
-    return lambda: runpy.run_path(kind, run_name="__main__")
+    sys.argv = ["-c", *rest[1:]]
+    main = sys.modules["__main__"] = ModuleType("__main__")
+    return lambda: exec(rest[0], vars(main))
 
 
 class ExitCode:

@@ -22,7 +22,7 @@ from tests.helpers.runs import calibration_checkpoint, run_pytest, usage_error
 
 Change = Callable[[Path], object]
 MODEL = ("--model", "calibration:512")
-# tests/golden/wrong_words.py has a wrong value of every option.
+# tests/golden/recorded/commands/errors has a wrong value of every option.
 UNUSABLE_OPTIONS: dict[str, tuple[tuple[str, ...], str]] = {
     "no model": ((), "--model: give a checkpoint directory, .*; --model calibration:4k builds a small one .*"),
     "a model that is a file": (("--model", "{here}/gates.toml"), "--model: '.*' is a file; give the directory .*"),
