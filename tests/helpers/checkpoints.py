@@ -59,7 +59,7 @@ def write(name: str, content: bytes | str = b"") -> Change:
     data = content.encode() if isinstance(content, str) else content
 
     def change(folder: Path) -> None:
-        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(data)
 
     return change

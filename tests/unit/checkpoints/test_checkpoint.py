@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -144,30 +145,25 @@ def test_the_claimed_length_is_the_extended_one(config: dict[str, Any], tokens: 
 
 
 NO_WEIGHTS = remove(WEIGHTS)
+
+
+def bare(folder: Path) -> None:
+    for file in folder.iterdir():
+        file.unlink()
+
+
 BROKEN: dict[str, tuple[Change, str]] = {
     "no config": (remove("config.json"), "config.json: missing; copy it from the base model"),
     "a folder of checkpoints": (
-        both(remove("config.json"), write("checkpoint-9/config.json", "{}")),
+        both(bare, write("checkpoint-9/config.json", "{}"), write("checkpoint-9/model.safetensors", WHOLE)),
         "config.json: missing; give one of its checkpoints, such as .*/checkpoint-9",
     ),
     "a folder of training that has a checkpoint far below": (
-        both(
-            remove("config.json"),
-            lambda folder: (folder / "actor" / "huggingface").mkdir(parents=True),
-            write("actor/huggingface/config.json", "{}"),
-        ),
+        both(bare, write("actor/huggingface/config.json", "{}"), write("actor/huggingface/model.safetensors", WHOLE)),
         "config.json: missing; give one of its checkpoints, such as .*/actor/huggingface",
     ),
-    "an empty folder": (
-        both(remove("config.json"), remove("tokenizer.json"), NO_WEIGHTS),
-        "is empty; wait until the checkpoint is saved",
-    ),
-    "a GGUF only": (
-        both(remove("config.json"), remove("tokenizer.json"), remove(WEIGHTS), write("model-q4.gguf")),
-        r"model-q4\.gguf: \.gguf files are read by llama\.cpp .*; start a server with it, .* --base-url",
-    ),
-    "a GGUF with a config": (both(remove(WEIGHTS), write("a.gguf")), r"a\.gguf: .* start a server with it"),
-    "an ONNX": (both(remove(WEIGHTS), write("model.onnx")), r"model\.onnx: .* ONNX Runtime"),
+    "an empty folder": (bare, "is empty; wait until the checkpoint is saved"),
+    "nothing but a note": (both(bare, write("README.md")), "step_1000: no weights; model.safetensors or"),
     "no json": (write("config.json", "{'a': 1}"), "config.json: no valid JSON .*; copy it again"),
     "no object": (write("config.json", "[]"), "config.json: holds no JSON object"),
     "a pointer for a config": (write("config.json", POINTER), "config.json: is a git-lfs pointer.*; run git lfs pull"),
@@ -206,15 +202,6 @@ BROKEN: dict[str, tuple[Change, str]] = {
     "no tensors": (write(WEIGHTS, safetensors({})), "holds no tensors"),
     "an adapter": (both(NO_WEIGHTS, write("adapter_config.json", "{}")), "this is an adapter; merge it into its base"),
     "an adapter beside weights": (write("adapter_config.json", "{}"), "an adapter beside the weights of a model"),
-    "distributed": (
-        both(NO_WEIGHTS, write("__0_0.distcp"), write(".metadata")),
-        "distributed training shards; merge them with accelerate merge-weights",
-    ),
-    "distributed, one level down": (
-        both(NO_WEIGHTS, remove("config.json"), write("pytorch_model_fsdp_0/__0_0.distcp")),
-        "merge them with accelerate merge-weights .*/pytorch_model_fsdp_0 OUTPUT",
-    ),
-    "zero": (both(NO_WEIGHTS, write("zero_to_fp32.py")), "DeepSpeed ZeRO shards; merge them with python"),
     "compiled": (
         write(WEIGHTS, safetensors({"_orig_mod.model.norm.weight": [4]})),
         "named '_orig_mod.model.norm.weight', .*; save the model inside torch.compile",
@@ -228,6 +215,40 @@ BROKEN: dict[str, tuple[Change, str]] = {
         "model_type 'mine' runs code of the checkpoint .* use --trust-remote-code",
     ),
 }
+
+
+VERL = "python -m verl.model_merger merge --backend"
+OTHER_FORMATS = {
+    "model-q4.gguf": "is read by llama.cpp and not by this suite; start a server with it, .* --base-url",
+    "gguf/model-q4.gguf": "is read by llama.cpp", "model.onnx": "ONNX Runtime", "rank0.engine": "TensorRT-LLM",
+    "openvino_model.xml": "OpenVINO", "weights.npz": "MLX", "model.pte": "ExecuTorch",
+    ".metadata": "belongs to distributed training shards; run longctx convert .*step_1000 OUTPUT --like BASE",
+    "pytorch_model_fsdp_0/__0_0.distcp": "longctx convert .*/pytorch_model_fsdp_0 OUTPUT",
+    "zero_to_fp32.py": "DeepSpeed ZeRO; merge them with zero_to_fp32.py CHECKPOINT OUTPUT",
+    "global_step9/mp_rank_00_model_states.pt": "DeepSpeed ZeRO", "zero_pp_rank_0_mp_rank_00_optim_states.pt": "ZeRO",
+    "actor/model_world_size_8_rank_0.pt": rf"{VERL} fsdp --local_dir \S+/step_1000/actor --target_dir OUTPUT",
+    "actor/dist_ckpt/common.pt": rf"{VERL} megatron --local_dir \S+/step_1000/actor --target_dir OUTPUT",
+    "mp_rank_00/model_optim_rng.pt": "Megatron; name a command with --convert", "common.pt": "Megatron",
+    "model.embedding.weight/.zarray": "Megatron", "llama.nemo": "NeMo", "context/model.yaml": "NeMo",
+    "manifest.ocdbt": "Orbax", "flax_model.msgpack": "Flax", "tf_model.h5": "TensorFlow",
+    "params.json": "belongs to another format",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("has_config", [True, False])
+@pytest.mark.parametrize("name", OTHER_FORMATS)
+def test_a_folder_of_another_format_is_refused_with_what_to_do(name: str, has_config: bool, folder: Path) -> None:
+    change = both(NO_WEIGHTS if has_config else bare, write(name), write("optimizer.pt"), write("latest", "x"))
+    change(folder)
+    with pytest.raises(CheckpointError, match=rf"/{re.escape(name)}: .*{OTHER_FORMATS[name]}"):
+        read_checkpoint(str(folder))
+
+
+def test_the_folder_that_verl_writes_beside_its_shards_names_the_merger(folder: Path) -> None:
+    inner = sound_checkpoint(folder / "huggingface")
+    both(NO_WEIGHTS, write("../model_world_size_2_rank_1.pt"))(inner)
+    with pytest.raises(CheckpointError, match=rf"{VERL} fsdp --local_dir {folder} --target_dir OUTPUT"):
+        read_checkpoint(str(inner))
 
 
 @pytest.mark.parametrize("kind", BROKEN)

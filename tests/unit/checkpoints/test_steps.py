@@ -33,6 +33,10 @@ READ = {
     "step #12": 12, "step 12": 12, "step: 12": 12, "Step-12": 12, "ckpt.300": 300, "ckpt-10k": 10_000,
     "run3-iteration-250": 250, "train_step_90": 90, "lr1e-4-step-80": 80, "step-70-lr1e-4": 70, "updates_33": 33,
     "step_100-bs_32": 100, "seed42_step60": 60, "v2.1-step-11": 11, "ckpt300": 300, "iters-5": 5,
+    "log_steps_10_checkpoint-500": 500, "grad_acc_steps_8_checkpoint-500": 500, "checkpoint-500 (copy)": 500,
+    "num_inference_steps_50-step_300": 300, "sub_step-12_step-1200": 1200, "optimizer_step_500": 500,
+    "1200k": 1_200_000,
+    "2026-11-28_12-30-05_step-1200": 1200, "iter_0005000-tp8-pp4": 5000, "step_1200_of_5000": 1200,
 }  # fmt: skip
 NOT_READ = (
     "epoch-3-of-10", "epoch_1", "val_loss=2.11", "consumed_samples=25344.0", "tokens-10B", "stage1-tokens4B",
@@ -41,11 +45,12 @@ NOT_READ = (
     "ckpt-7b", "checkpoint-70m", "step_1e5", "step-1000-20260301", "max_steps_5000", "warmup-steps-100",
     "micro_step_4",
     "step-" + "9" * 19, "step-\u0661\u0662", "num_steps=10", "loss-0.5-1000", "1000steps", "lr-1e-5",
-    "gemma-3-270m-it-500",
+    "gemma-3-270m-it-500", "20261128", "checkpoint-20261128", "ckpt_1764350000", "steps-1200-to-1400",
+    "step-1200..1400", "save_every_steps_500", "tinystories-ckpt-8m", "N-Step-Checkpoint_0_5000", "step=1_000_000",
 )  # fmt: skip
 SEVERAL = {
     "epoch=0-step=200-step=300": [200, 300], "step=200-iter=100": [100, 200], "checkpoint-5-ckpt-6": [5, 6],
-    "global_step_10-step_20": [10, 20],
+    "global_step_10-step_20": [10, 20], "checkpoint-3-step-1200": [3, 1200],
 }  # fmt: skip
 
 

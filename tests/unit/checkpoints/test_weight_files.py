@@ -226,6 +226,15 @@ def test_code_of_another_folder_is_refused(tmp_path: Path) -> None:
         read_checkpoint(str(folder), trust_remote_code=True)
 
 
+def test_a_folder_of_code_that_is_a_link_is_refused_where_it_may_run(tmp_path: Path) -> None:
+    folder = make(tmp_path, is_sharded=False)
+    write("elsewhere/attention.py")(tmp_path)
+    (folder / "parts").symlink_to(tmp_path / "elsewhere")
+    assert read_checkpoint(str(folder)).parameters == 36
+    with pytest.raises(CheckpointError, match="/parts: is a link to"):
+        read_checkpoint(str(folder), trust_remote_code=True)
+
+
 def test_a_link_inside_the_checkpoint_is_read(tmp_path: Path) -> None:
     folder = make(tmp_path, is_sharded=False)
     (folder / "tokenizer.json").rename(folder / "of-the-base.json")
