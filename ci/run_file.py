@@ -89,13 +89,13 @@ def read_run_file(path: Path) -> RunFile:
 
 def run_options(file: RunFile, command: Caller = "run") -> list[str]:
     """Return the options of a file for the runs of a command, without those that it does not pass on."""
-    return [word for option, words in _of_a_run(file) if not option.refused_by(command) for word in words]
+    return [word for option, words in _of_a_run(file) if not option.instead(command) for word in words]
 
 
 def _unused_keys(file: RunFile, command: Caller) -> str:
     """Return one line that names the keys that a command does not pass on, and what it uses instead; or nothing."""
-    refusals = {option.place: option.refused_by(command) for option, _ in _of_a_run(file)}
-    unused = [f"{place} ({no.remedy.removeprefix('and ')})" for place, no in refusals.items() if no]
+    others = {option.place: option.instead(command) for option, _ in _of_a_run(file)}
+    unused = [f"{place} ({other.removeprefix('and ')})" for place, other in others.items() if other]
     return f"not used   {', '.join(unused)}" if unused else ""
 
 

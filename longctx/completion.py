@@ -67,7 +67,7 @@ def _passing_parser(name: Literal["watch", "bisect"]) -> CommandParser:
     parser = CommandParser(prog=f"longctx {name}")
     add_own_options(parser, name)
     own = {flag for action in parser._actions for flag in action.option_strings}
-    passed = [option for option in RUN_OPTIONS.values() if option.flag not in own and not option.refused_by(name)]
+    passed = [option for option in RUN_OPTIONS.values() if option.flag not in own and not option.instead(name)]
     declare(parser.add_argument, passed)
     return parser
 

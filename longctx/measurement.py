@@ -27,6 +27,7 @@ from longctx.fixtures.records.report import report_data
 from longctx.plugins.config.invocation import Invocation
 from longctx.plugins.config.materials import Materials
 from longctx.plugins.config.models import load_formatter
+from longctx.plugins.config.option import NOT_TAKEN, Caller
 from longctx.plugins.config.options import RUN_OPTIONS, run_parser
 from longctx.plugins.config.resolve import check_values, describe_run, prepare
 from longctx.plugins.config.run import Run
@@ -141,9 +142,10 @@ def _arguments(model: str, options: Mapping[str, Any], *, in_memory: bool) -> Na
     given = {name.replace("_", "-"): value for name, value in options.items() if value is not None}
     # Reports have keys of their own in a file.
     by_key = {option.name if option.is_report else option.file_key: option for option in RUN_OPTIONS.values()}
+    caller: Caller = "in memory" if in_memory else "measure"
     for name in sorted(given.keys() & by_key.keys()):
-        if refusal := by_key[name].refused_by("in memory" if in_memory else "measure"):
-            raise TypeError(f"{name}: {refusal.reason}; {refusal.remedy}")
+        if instead := by_key[name].instead(caller):
+            raise TypeError(f"{name}: {NOT_TAKEN[caller]}; {instead}")
     try:
         words = run_options(RunFile(path=Path.cwd() / "longctx.measure", tables={"": given}))
     except RunFileError as error:

@@ -19,7 +19,7 @@ from longctx.fixtures.records import Case
 from longctx.fixtures.shown_text import visible_line
 from longctx.fixtures.tasks import TASKS
 from longctx.plugins.collection import cases_of
-from longctx.plugins.config.materials import judge_cost
+from longctx.plugins.config.materials import judged_samples
 from longctx.plugins.config.run import Run, finished_journal
 from longctx.plugins.config.run_facts import Baseline
 from longctx.plugins.evidence.clusters import SampleRef
@@ -56,7 +56,7 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Print the most that judging can cost before the first request to the judge, and what a comparison can detect."""
+    """Print how many answers a judge scores at most, and what a comparison can detect."""
     config = session.config
     reporter = config.pluginmanager.get_plugin("terminalreporter")
     if CONTROLLER not in config.stash or reporter is None or config.option.collectonly:
@@ -64,9 +64,10 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     run = config.stash[RUN]
     cases = cases_of(run, [item.nodeid for item in session.items]) or run.available
     # No metric of a tasks file needs a judge.
-    cost = judge_cost(run.options, [case for case in cases if case.task in TASKS], TASKS)
-    if cost is not None:
-        reporter.write_line(visible_line(str(cost)))
+    judged = judged_samples(run.options, [case for case in cases if case.task in TASKS], TASKS)
+    if judged:
+        line = f"judge      {run.options.judge_model}: scores up to {judged:,} answers; the journal keeps its replies"
+        reporter.write_line(visible_line(line))
     _print_power(config)
 
 

@@ -102,7 +102,7 @@ def search_words(
     `options` are those of the watch's runs, of which a search refuses some.
     """
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    declare(parser.add_argument, [option for option in RUN_OPTIONS.values() if option.refused_by("bisect")])
+    declare(parser.add_argument, [option for option in RUN_OPTIONS.values() if option.instead("bisect")])
     words = ["longctx", "bisect", "--good", good.checkpoint, "--bad", bad.checkpoint, "--out", str(out)]
     for case in cases:
         words += ["--case", case]

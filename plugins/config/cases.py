@@ -114,13 +114,16 @@ def select_cases(options: Options, checkpoint: Checkpoint, materials: Materials,
     fatal = missing if len(missing) == len(own) else [case for case in missing if case.task in gated]
     if fatal:
         raise ConfigError(f"--tasks: {unavailable[fatal[0].id]}")
-    skipped = [case for case in cases if not case.has_gold] if options.signal == "likelihood" else []
-    no_gold = "{} has no exact answer whose likelihood could be measured; use --signal both"
+    if options.signal == "likelihood":
+        for case in cases:
+            if not case.has_gold:
+                reason = f"{case.task} has no exact answer whose likelihood could be measured; use --signal both"
+                unavailable.setdefault(case.id, reason)
     return Run(
         options=options,
         checkpoint=checkpoint,
         cases=cases,
-        unavailable={case.id: no_gold.format(case.task) for case in skipped} | unavailable,
+        unavailable=unavailable,
         thresholds=thresholds,
         ruler_aspects=dict(RULER_ASPECTS),
         task_families={**FAMILIES, **{case.task: case.family for case in cases}},
@@ -238,26 +241,16 @@ def check_fit(run: Run, baseline: Baseline | None, invocation: Invocation) -> Ru
 
 
 def _misfit_line(run: Run, misfits: Mapping[str, str]) -> str:
-    """Return one line about all cases that do not fit, with the -k that leaves them out."""
+    """Return one line about all cases that do not fit, with the -k that leaves them out if they are few."""
     reasons = list(dict.fromkeys(misfits.values()))
     if len(reasons) == 1:
         return reasons[0]
-    # pytest's -k also selects names that contain a word, as those of other cases may; with brackets none does.
-    by_task: dict[str, list[Case]] = {}
-    for case in run.available:
-        by_task.setdefault(case.task, []).append(case)
-    left_out: list[str] = []
-    for task, cases in by_task.items():
-        unfit = [case for case in cases if case.id in misfits]
-        others = " ".join(f"{case.id} {case.category}" for case in run.available if case.task != task)
-        if len(unfit) == len(cases):
-            left_out.append(f"[{task}-" if task in others else task)
-        else:
-            left_out += [f"[{task}-{format_length(case.length)}]" for case in unfit]
     shown = [reason.partition("; ")[0] for reason in reasons]
     more = f"; and {len(shown) - MOST_REASONS} more" if len(shown) > MOST_REASONS else ""
     needed = max((int(match[1]) for reason in shown if (match := re.search(r" take (\d+)$", reason))), default=0)
-    remedies = [f"use --lengths {needed} or more" if needed else "use other --lengths"]
-    if len(misfits) < len(run.available):
-        remedies.append(f"leave them out with -k '{' and '.join(f'not {name}' for name in left_out)}'")
-    return f"{'; '.join(shown[:MOST_REASONS])}{more}; {', or '.join(remedies)}"
+    remedy = f"use --lengths {needed} or more" if needed else "use other --lengths"
+    if not more and len(misfits) < len(run.available):
+        # With their brackets, these parts of ids stand in no other id.
+        names = [f"not [{case_id.partition('[')[2]}" for case_id in misfits]
+        remedy += f", or leave them out with -k '{' and '.join(names)}'"
+    return f"{'; '.join(shown[:MOST_REASONS])}{more}; {remedy}"

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from longctx.fixtures import versions
 from longctx.fixtures.cases import samples_fingerprint
@@ -15,18 +14,7 @@ from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
 from longctx.fixtures.corpora import Corpora, load_corpora, with_prepared
 from longctx.fixtures.http.retry import TimeBudget
 from longctx.fixtures.records import Case, Options
-from longctx.fixtures.scoring.judge import (
-    Judge,
-    JudgeCost,
-    Judged,
-    JudgedAnswer,
-    JudgedClaim,
-    JudgedSummary,
-    JudgeError,
-    JudgeSettings,
-    estimate,
-    fingerprint,
-)
+from longctx.fixtures.scoring.judge import Judge, JudgeError, JudgeSettings, fingerprint
 from longctx.fixtures.seeding import stable_hash
 from longctx.fixtures.tasks import TASKS, keyed_wording, load_tasks
 from longctx.fixtures.tasks.task import Assistants, Task
@@ -34,8 +22,6 @@ from longctx.fixtures.tokenization.prompts import PromptFormatter
 from longctx.plugins.journal import JudgeReplies
 
 RULER_SUITE = "ruler"
-# The size of a typical sample, from which the cost of judging is estimated.
-PASSAGE_WORDS, POINT_WORDS, POINTS, SENTENCES, SENTENCE_CHARACTERS = 300, 20, 10, 6, 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,33 +103,11 @@ def _settings(options: Options) -> JudgeSettings | None:
     return None if options.judge_model is None else JudgeSettings(model=options.judge_model, url=options.judge_url)
 
 
-def judge_cost(options: Options, cases: Sequence[Case], tasks: Mapping[str, Task]) -> JudgeCost | None:
-    """Return the most that judging all samples of these cases can cost; None if nothing is judged.
-
-    Answers are assumed to have their greatest length, and no reply to be stored already.
-    """
-    settings = _settings(options)
+def judged_samples(options: Options, cases: Sequence[Case], tasks: Mapping[str, Task]) -> int:
+    """Return the most answers that the judge scores; 0 without a judge."""
+    if options.judge_model is None:
+        return 0
     judged = [case for case in cases if tasks[case.task].needs_assistant(case.source)]
     if options.nli_model is not None:
         judged = [case for case in judged if tasks[case.task].assistant == "judge"]
-    if settings is None or not judged:
-        return None
-    costs = [(case.samples, estimate(settings, _typical(case, tasks[case.task]))) for case in judged]
-    return JudgeCost(
-        model=settings.model,
-        calls=sum(samples * cost.calls for samples, cost in costs),
-        prompt_tokens=sum(samples * cost.prompt_tokens for samples, cost in costs),
-        most_reply_tokens=sum(samples * cost.most_reply_tokens for samples, cost in costs),
-    )
-
-
-def _typical(case: Case, task: Task) -> list[Judged[Any]]:
-    """Return the items that a typical sample of a case submits to the judge."""
-    answer = "word " * case.generation_tokens
-    if task.assistant == "entailment":
-        # A sentence is judged with all of its up to three passages, with one of them alone, and without one of them.
-        return [JudgedClaim(premise="word " * PASSAGE_WORDS, claim=answer[:SENTENCE_CHARACTERS])] * (7 * SENTENCES)
-    if task.category == "summ":
-        points = ("word " * POINT_WORDS,) * POINTS
-        return [JudgedSummary(subject="a text", key_points=points, reference=answer, summary=answer)]
-    return [JudgedAnswer(question="word " * POINT_WORDS, references=("word",), answer=answer)]
+    return sum(len(case.planned) for case in judged)

@@ -7,7 +7,7 @@ import math
 import os
 import re
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -32,13 +32,14 @@ WHOLE_NUMBER = re.compile(r"[0-9]{1,18}")
 PATHS: Collection[Kind] = ("path", "perhaps path", "file", "folder")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OptionRefusal:
-    """Why a command does not take an option for the runs that it starts."""
-
-    reason: str
-    remedy: str
-    """What is used instead."""
+NOT_TAKEN: Mapping[Caller, str] = {
+    "plan": "nothing is measured",
+    "watch": "not for the runs of a watch",
+    "bisect": "not for the runs of a search",
+    "measure": "has no meaning in longctx.measure",
+    "in memory": "has no meaning in longctx.measure of a model in memory",
+}
+"""Why a command does not take an option for its runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,15 +50,13 @@ class Option:
     """Its name, with dashes."""
     kind: Kind
     help: str
-    """The line of `--help`, without the default."""
+    """Its meaning, for `--help` and docs/command.md, without the default."""
     metavar: str | None = None
     default: Any = None
     shown_default: str = ""
-    """The default as help texts and the page of options show it; may be empty."""
+    """The default as help texts show it; empty for `default` itself."""
     declarer: Declarer = "suite"
     choices: tuple[str, ...] = ()
-    removed_values: Mapping[str, str] = field(default_factory=dict, hash=False)
-    """What to use instead of a value that earlier versions had; each sentence begins with a verb."""
     minimum: int = 0
     """The least whole number."""
     is_valid: Callable[[float], bool] = math.isfinite
@@ -79,19 +78,17 @@ class Option:
     """The only engine for which it has a meaning; empty if it has one for both."""
     key: str | None = ""
     """Its key in longctx.toml; empty for the name without dashes, None if it has none."""
-    table: Literal["", "reports", "watch", "bisect"] = ""
-    """The table of longctx.toml that has the key; empty for the top."""
-    watch: OptionRefusal | None = None
-    """None if a watch passes the option on to its runs or reads it."""
-    bisect: OptionRefusal | None = None
-    measure: OptionRefusal | None = None
-    in_memory: OptionRefusal | None = None
-    """Why `longctx.measure` of a model in memory has no use for an option that it has for a path."""
+    is_report: bool = False
+    """True for what a run writes besides its terminal and its journal."""
+    watch: str = ""
+    """What a watch uses instead of the option; empty if it passes the option on to its runs or reads it."""
+    bisect: str = ""
+    measure: str = ""
+    in_memory: str = ""
+    """What `longctx.measure` of a model in memory uses instead of an option that it has for a path."""
     writes: Literal["", "report", "shown report", "answers", "scores"] = ""
     """What a file or folder gets: the report as data, the report with all texts visible, answers, or curves."""
     section: Section = ""
-    page: str = ""
-    """Its meaning in docs/command.md, in Markdown; empty for the line of `--help`."""
 
     @property
     def name(self) -> str:
@@ -114,26 +111,38 @@ class Option:
         return self.key or self.name
 
     @property
-    def is_report(self) -> bool:
-        """True for what a run writes besides its terminal and its journal."""
-        return self.table == "reports"
+    def table(self) -> str:
+        """The table of longctx.toml that has the key; empty for the top."""
+        if self.is_report:
+            return "reports"
+        return self.declarer if self.declarer in ("watch", "bisect") else ""
 
-    def refused_by(self, caller: Caller) -> OptionRefusal | None:
-        """Return why a command does not take the option for its runs; None if it does."""
-        if caller == "plan":
-            nothing = "nothing is measured"
-            return OptionRefusal(reason=nothing, remedy=nothing) if self.is_report else None
-        refusals = {
-            "watch": self.watch, "bisect": self.bisect, "measure": self.measure,
+    @property
+    def default_text(self) -> str:
+        """The default for help texts; empty without one."""
+        return self.shown_default or ("" if self.default in (None, []) else str(self.default))
+
+    def instead(self, caller: Caller) -> str:
+        """Return what a command uses instead of the option for its runs; empty if it takes the option."""
+        remedies = {
+            "plan": NOT_TAKEN["plan"] if self.is_report else "",
+            "watch": self.watch,
+            "bisect": self.bisect,
+            "measure": self.measure,
             "in memory": self.measure or self.in_memory,
-        }  # fmt: skip
-        return refusals.get(caller)
+        }
+        return remedies.get(caller, "")
 
     def problem(self, value: object) -> str:
         """Return what is wrong with a value, to stand after the option's name; empty if a run may use it."""
         text, accepted = str(value), self.accepted
-        if instead := self.removed_values.get(text):
-            return f"{text!r} is gone; {instead}"
+        if self.kind in ("path", "perhaps path"):
+            impossible = [part for part in (text.split(",") if self.is_list else [text]) if _is_impossible(part)]
+            if impossible:
+                return (
+                    f"no file can have the name {impossible[0][:40]!r}..., which is too long or holds a NUL; "
+                    "give a path that the file system can hold"
+                )
         match self.kind:
             case "choice":
                 is_good, accepted = text in self.choices, ""
@@ -145,29 +154,18 @@ class Option:
                     is_good = self.is_valid(float(text))
                 except ValueError:
                     is_good = False
-            case "path" | "perhaps path":
-                parts = text.split(",") if self.is_list else [text]
-                impossible = [part for part in parts if _is_impossible(part)]
-                if impossible:
-                    return (
-                        f"no file can have the name {impossible[0][:40]!r}..., which is too long or holds a NUL; "
-                        "give a path that the file system can hold"
-                    )
-                return ""
             case _:
                 is_good = not self.pattern or bool(re.fullmatch(self.pattern, text))
         if is_good:
             return ""
-        return (
-            f"{value!r}; give {accepted}"
-            if accepted
-            else f"unknown {value!r}; {known_names(text, self.choices, words='use one of')}"
-        )
+        if accepted:
+            return f"{value!r}; give {accepted}"
+        return f"unknown {value!r}; {known_names(text, self.choices, words='use one of')}"
 
     @property
     def help_line(self) -> str:
         """The line of `--help`."""
-        return f"{self.help} (default: {self.shown_default})" if self.shown_default else self.help
+        return f"{self.help} (default: {self.default_text})" if self.default_text else self.help
 
     @property
     def declaration(self) -> dict[str, Any]:

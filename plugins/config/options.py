@@ -10,307 +10,249 @@ from __future__ import annotations
 import math
 from argparse import ArgumentParser
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 from longctx.fixtures.cli import CommandParser
 from longctx.fixtures.dtypes import SELECTABLE
 from longctx.fixtures.versions import ENGINES
-from longctx.plugins.config.option import PATHS, Caller, Declarer, Option, OptionRefusal
+from longctx.plugins.config.option import NOT_TAKEN, PATHS, Caller, Declarer, Option, Section
+
+_ENDPOINTS = "use --good, --bad and --checkpoints"
+_RESULTS = "its results are in --out"
+_OUT = "use --out"
+_ONE = "and write it for one checkpoint with longctx run, which finds the answers in the journal"
+_RUN = "use longctx run"
+YARDSTICK_FORMS = "auto, aligned, base, a score from 0 to 100, or a .toml file of longctx thresholds --yardstick"
+CHAT_API = "server"
+"""The value of --chat for the chat API of a server."""
+_LOADED = "the model is used as it is; change it before"
 
 
-def _set_by_watch(remedy: str) -> OptionRefusal:
-    return OptionRefusal(reason="a watch sets it for every checkpoint", remedy=remedy)
+def _section(heading: Section, *options: Option) -> tuple[Option, ...]:
+    """Return options with their heading in docs/command.md."""
+    return tuple(replace(option, section=heading) for option in options)
 
 
-def _not_in_a_search(remedy: str) -> OptionRefusal:
-    return OptionRefusal(reason="not for the runs of a search", remedy=remedy)
-
-
-def _not_in_python(remedy: str) -> OptionRefusal:
-    return OptionRefusal(reason="has no meaning in longctx.measure", remedy=remedy)
-
-
-def _execution_options(command: Literal["watch", "bisect"], parallel: str) -> tuple[Option, Option]:
-    """Return --launch, and --parallel with this help text."""
+def _execution_options(command: Literal["watch", "bisect"], parallel: str) -> tuple[Option, ...]:
+    """Return --step-pattern, --launch, and --parallel with this help text."""
     return (
         Option(
-            flag="--launch", kind="text", declarer=command, table=command, metavar="TEMPLATE",
+            flag="--step-pattern", kind="text", declarer=command, metavar="REGEX",
+            help=r"regular expression whose group is the step in a checkpoint's name, such as 'epoch-(\d+)'",
+            shown_default="the number behind step, iter, checkpoint, ...",
+        ),
+        Option(
+            flag="--launch", kind="text", declarer=command, metavar="TEMPLATE",
             help="hand each measurement to a scheduler, such as 'srun --gpus=8 {command}'",
             shown_default="a process of this machine",
         ),
         Option(
-            flag="--parallel", kind="whole number", declarer=command, table=command, default=1, metavar="N",
+            flag="--parallel", kind="whole number", declarer=command, default=1, metavar="N",
             help=parallel, shown_default="1", minimum=1, is_valid=lambda number: number <= 256,
             accepted="a number of measurements from 1 to 256",
         ),
     )  # fmt: skip
 
 
-def _step_pattern(command: Literal["watch", "bisect"]) -> Option:
-    return Option(
-        flag="--step-pattern", kind="text", declarer=command, table=command, metavar="REGEX",
-        help=r"regular expression whose group is the step in a checkpoint's name, such as 'epoch-(\d+)'",
-        shown_default="the number behind step, iter, checkpoint, ...",
-    )  # fmt: skip
-
-
-_ENDPOINTS = _not_in_a_search("use --good, --bad and --checkpoints")
-_RESULTS = _not_in_a_search("its results are in --out")
-_OUT = _set_by_watch("use --out")
-_ONE = OptionRefusal(
-    reason="every checkpoint would overwrite it",
-    remedy="and write it for one checkpoint with longctx run, which finds the answers in the journal",
-)
-_RUN = _not_in_python("use longctx run")
-_LOADED = OptionRefusal(
-    reason="has no meaning in longctx.measure of a model in memory",
-    remedy="the model is used as it is; change it before",
-)
-
 # fmt: off
 OPTIONS: tuple[Option, ...] = (
-    Option(flag="--model", kind="perhaps path", metavar="PATH", section="What is measured",
-        help="checkpoint directory, calibration:4k, ..., or a model's name on a server",
-        page="required: checkpoint directory, `calibration:SPEC`, or a served model's name",
-        watch=_set_by_watch("it is every checkpoint of DIR"), bisect=_ENDPOINTS,
-        measure=_not_in_python("give it as the first argument")),
-    Option(flag="--baseline", kind="perhaps path", metavar="REPORT|PATH", section="What is measured",
-        help="JSON report or checkpoint to compare with, sample by sample",
-        page="a checkpoint (loaded here even if the model is served) or a JSON report, compared sample by sample",
-        watch=_set_by_watch("use --anchor"), bisect=_ENDPOINTS, measure=_RUN),
-    Option(flag="--series", kind="whole number", minimum=1, metavar="N", section="What is measured", default=1,
-        help="this run is one of N that share the probability of a wrong failure", shown_default="1",
-        page="this run is one of so many, of nightly checkpoints for instance, that "
-        "[share the probability of a wrong failure](verdicts.md); a watch sets it",
-        watch=_set_by_watch("use --horizon"),
-        bisect=_not_in_a_search("use [bisect] confidence")),
-    Option(flag="--chosen-from", kind="whole number", minimum=1, metavar="N", section="What is measured", default=1,
-        help="the baseline is the best of N checkpoints; so good a score is partly luck", shown_default="1",
-        page="the baseline is the best of so many checkpoints: part of such a score is luck, and "
-        "[a failure needs more evidence](verdicts.md)",
-        watch=_set_by_watch("it counts the candidates itself"), bisect=_ENDPOINTS, measure=_RUN),
-    Option(flag="--step", kind="whole number", metavar="N", section="What is written",
-        help="training step shown in reports", shown_default="from the path, as in step_1000",
-        accepted="the training step as a whole number of at least 0",
-        watch=_set_by_watch("it is the number in the checkpoint's name"), bisect=_ENDPOINTS),
-    Option(flag="--base-model", kind="perhaps path", metavar="PATH", section="How the model runs",
-        help="base model of a LoRA adapter", shown_default="the one that the adapter names",
-        page="the base model of [an adapter](checkpoints.md)", in_memory=_LOADED),
-    Option(flag="--tokenizer", kind="path", metavar="DIR", section="How the model runs",
-        help="tokenizer of checkpoints that have none", in_memory=_LOADED),
-    Option(flag="--convert", kind="text", metavar="COMMAND", section="How the model runs",
-        help="command that makes a checkpoint of a raw one: 'convert.sh {checkpoint} {out}'",
-        page="command that makes a checkpoint of [a raw one](checkpoints.md): `'convert.sh {checkpoint} {out}'`",
-        in_memory=_LOADED),
-    Option(flag="--trust-remote-code", kind="flag", section="How the model runs",
-        help="run Python code that comes with the checkpoint", in_memory=_LOADED),
+    *_section("What is measured",
+    Option(flag="--model", kind="perhaps path", metavar="PATH",
+        help="required: checkpoint directory, calibration:4k, ..., or a model's name on a server",
+        watch="it is every checkpoint of DIR", bisect=_ENDPOINTS, measure="give it as the first argument"),
+    Option(flag="--baseline", kind="perhaps path", metavar="REPORT|PATH",
+        help="JSON report, or checkpoint (loaded here even if a server runs the model), to compare with by sample",
+        watch="use --anchor", bisect=_ENDPOINTS, measure=_RUN),
+    Option(flag="--series", kind="whole number", minimum=1, metavar="N", default=1,
+        help="this run is one of N, such as nightly checkpoints, that share the probability of a wrong failure",
+        watch="use --horizon", bisect="use [bisect] confidence"),
+    Option(flag="--chosen-from", kind="whole number", minimum=1, metavar="N", default=1,
+        help="the baseline is the best of N checkpoints: so good a score is partly luck, and a failure needs more "
+        "evidence", watch="it counts the candidates itself", bisect=_ENDPOINTS, measure=_RUN),
     Option(flag="--suite", kind="choice", metavar="NAME", choices=("ruler", "helmet", "frontier", "all"),
-        help="tasks to run: ruler, helmet, all (these two), frontier, or a suite of --tasks", shown_default="all",
-        section="What is measured",
-        page="`ruler`, `helmet`, `all` (these two), `frontier`, or a suite of `--tasks`, whose suites are its default"),
-    Option(flag="--tasks", kind="perhaps path", is_list=True, metavar="FILE", section="What is measured",
-        help="TOML file with question sets of your own, or folder with samples that RULER's scripts or lm-eval "
-        "prepared; a run without --suite has only them",
-        page="TOML files with [question sets of your own](own-questions.md), separated by commas, or a folder with "
-        "[samples that RULER's scripts or lm-eval prepared](ruler.md#prepared-samples), whose prompts stay unchanged; "
-        "a run without `--suite` then has their cases only"),
-    Option(flag="--lengths", kind="text", is_list=True, metavar="8k,128k", section="What is measured",
-        help="lengths in tokens", shown_default="4k to 128k, up to the model's claim",
-        page="such as `8k,128k`; K is 1024 tokens of the model's tokenizer"),
-    Option(flag="--samples", kind="whole number", minimum=1, metavar="N", section="What is measured", default=500,
-        help="most questions per case", shown_default="500", page="most questions per case; HELMET's own have 100"),
+        help="tasks to run: ruler, helmet, all (these two), frontier, or a suite of --tasks",
+        shown_default="all, or the suites of --tasks"),
+    Option(flag="--tasks", kind="perhaps path", is_list=True, metavar="FILE",
+        help="TOML files with your own question sets, with commas between them, or a folder with samples that RULER's "
+        "scripts or lm-eval prepared; without --suite the run has only their cases"),
+    Option(flag="--lengths", kind="text", is_list=True, metavar="8k,128k",
+        help="lengths in tokens of the model's tokenizer; 8k is 8192", shown_default="4k to 128k, up to the model's "
+        "claim"),
+    Option(flag="--samples", kind="whole number", minimum=1, metavar="N", default=500,
+        help="most questions per case; HELMET's own have 100"),
     Option(flag="--only-samples", kind="text", repeats=True, default=[], metavar="CASE:3,17",
-        help="measure only these samples of the case, without gates; may be repeated, for other cases",
-        section="What is measured",
-        page="only these samples of a case, as `'test_ruler[niah_single_2-8k]:3,17'`, and no gates; may be repeated"),
-    Option(flag="--signal", kind="choice", metavar="NAME", choices=("answers", "likelihood", "both"),
-        default="answers", section="What is measured", help="answers, likelihood or both", shown_default="answers",
-        page="`answers`; `likelihood`: the log-probability of gold answers, from one prefill; or `both` "
-        "([likelihood](likelihood.md))"),
-    Option(flag="--seed", kind="whole number", metavar="N", default=0, section="What is measured",
-        help="seed of the samples; another seed draws others", shown_default="0"),
-    Option(flag="--chat", kind="choice", metavar="auto|on|off|server", choices=("auto", "on", "off", "server"),
-        default="auto",
-        section="How prompts are made and scored", help="use the chat template", shown_default="if there is one",
-        page="use the tokenizer's chat template: `auto`, `on` or `off`; `server`: the chat API of the server applies "
-        "its own"),
-    Option(flag="--length-tokenizer", kind="path", metavar="PATH", section="How prompts are made and scored",
-        help="tokenizer that counts lengths", shown_default="the model's"),
-    Option(flag="--data-dir", kind="path", metavar="DIR", section="How prompts are made and scored",
-        help="essays and question sets to use instead of generated text",
-        page="a directory with [published data sets](suites.md), used instead of generated text"),
-    Option(flag="--prompts", kind="perhaps path", metavar="FILE", section="How prompts are made and scored",
-        help="TOML file that replaces the wording of prompts, or ruler-paper",
-        page="TOML file that replaces prompts: RULER's, and this project's for HELMET; `ruler-paper`: RULER to the "
-        "letter of its paper, which words `niah_single_3` and `niah_multikey_3` otherwise than its code and surrounds "
-        "published questions with random paragraphs ([RULER](ruler.md#differences-from-the-public-scripts))"),
-    Option(flag="--engine", kind="choice", metavar="NAME", choices=("auto", *ENGINES), default="auto",
-        section="How the model runs",
-        help="engine for the model: auto, hf or openai", shown_default="auto",
-        page="`hf`: transformers on this machine; `openai`: an OpenAI-compatible server; `auto`: a server if one is "
-        "named", measure=_RUN),
-    Option(flag="--device", engine="hf", kind="text", metavar="NAME", default="auto", section="How the model runs",
-        help="auto, cpu, cuda or cuda:1", shown_default="auto, one per worker", in_memory=_LOADED),
-    Option(flag="--dtype", engine="hf", kind="choice", metavar="NAME", choices=("auto", *SELECTABLE), default="auto",
-        section="How the model runs", help="float32, bfloat16 or float16", shown_default="as stored",
-        in_memory=_LOADED),
-    Option(flag="--attention", engine="hf", kind="text", metavar="NAME", default="auto", section="How the model runs",
-        help="transformers attention", shown_default="flash or sdpa", removed_values={"blocked": "use auto"},
-        page="attention of transformers; the report shows the one in use", in_memory=_LOADED),
-    Option(flag="--batch-size", kind="whole number", metavar="N", default=0, section="How the model runs",
-        help="prompts decoded together, or parallel requests", shown_default="0, automatic",
-        page="prompts decoded together (another number may answer near ties otherwise, so the journal keeps the "
-        "answers of each apart), or parallel requests to a server"),
-    Option(flag="--prefill-chunk", engine="hf", kind="text", metavar="N", default="auto", section="How the model runs",
-        help="prompt tokens per pass: auto, whole or N", shown_default="auto",
-        pattern="auto|whole|[1-9][0-9]{0,8}", accepted="auto, whole or a number of tokens of at least 1",
-        page="tokens of a prompt read at a time: `auto` (by its length), `whole` (shares no prefixes) or a number"),
-    Option(flag="--gpus-per-worker", engine="hf", kind="whole number", minimum=1, metavar="N", default=1,
-        section="How the model runs", help="GPUs over which one model is spread", shown_default="1", measure=_RUN),
-    Option(flag="--base-url", engine="openai", kind="text", metavar="URL", section="How the model runs",
-        help="OpenAI-compatible server that runs the model (key: LONGCTX_API_KEY), or URL/models/NAME for one of its "
-        "models",
-        page="OpenAI-compatible server that runs the model, or `URL/models/NAME` for a model of several (key: "
-        "`LONGCTX_API_KEY`)", measure=_RUN),
-    Option(flag="--serve", engine="openai", kind="text", metavar="COMMAND", section="How the model runs",
-        help="command that starts a server: 'vllm serve {model} --port {port}'", measure=_RUN,
-        page="command that starts a server for the run, such as `'vllm serve {model} --port {port} --generation-config "
-        "vllm'`; the last two words switch off the penalties and limits of the checkpoint's generation_config.json"),
-    Option(flag="--thinking-budget", kind="whole number", metavar="N", default=0,
-        section="How prompts are made and scored", help="most tokens of thought before an answer", shown_default="0"),
-    Option(flag="--scoring", kind="choice", metavar="NAME", choices=("strict", "paper"), default="strict",
-        section="How prompts are made and scored", help="strict, or paper for the papers' rules",
-        shown_default="strict", page="`strict`, or `paper`: HELMET's own scores, which are more lenient in places"),
-    Option(flag="--yardstick", kind="perhaps path", metavar="NAME", default="auto",
-        help="reference scores: auto, aligned, base, a score or a .toml file",
-        shown_default="auto, by the chat template", section="How prompts are made and scored",
-        page="the reference scores of gates: `auto`, `aligned`, `base`, a score or a file "
-        "([gates](gates.md#the-yardstick))"),
-    Option(flag="--judge-model", kind="served name", metavar="NAME", section="How prompts are made and scored",
-        help="model that judges answers on published texts, as its server names it", measure=_RUN),
-    Option(flag="--judge-url", kind="text", metavar="URL", section="How prompts are made and scored",
-        help="the judge's server (keys: LONGCTX_JUDGE_KEY, at OpenAI OPENAI_API_KEY)", measure=_RUN),
-    Option(flag="--thresholds", kind="path", metavar="FILE", section="What is measured",
-        help="TOML file with the gates", shown_default="thresholds.toml"),
-    Option(flag="--journal", kind="path", metavar="DIR", section="How the model runs",
-        help="directory of stored results", shown_default=".longctx/journal in the clone",
-        page="directory where results are kept and shared; without a clone, one in the user's data directory"),
-    Option(flag="--full", kind="flag", section="What is measured",
-        help="measure all samples, even after the verdicts are final"),
-    Option(flag="--budget", kind="number", metavar="MINUTES", section="What is measured",
+        help="only these samples of a case, such as 'test_ruler[niah_single_2-8k]:3,17', without gates; may be "
+        "repeated"),
+    Option(flag="--signal", kind="choice", metavar="NAME", choices=("answers", "likelihood", "both"), default="answers",
+        help="answers, likelihood (the log-probability of gold answers, from one prefill) or both"),
+    Option(flag="--seed", kind="whole number", metavar="N", default=0,
+        help="seed of the samples; another seed draws others"),
+    Option(flag="--thresholds", kind="path", metavar="FILE", help="TOML file with the gates",
+        shown_default="thresholds.toml"),
+    Option(flag="--full", kind="flag", help="measure all samples, even after the verdicts are final"),
+    Option(flag="--budget", kind="number", metavar="MINUTES",
         help="start no sample after this time; open verdicts become inconclusive",
-        is_valid=lambda number: 0 < number < math.inf, accepted="a number of minutes above 0, such as 30 or 2.5",
-        page="minutes from the start after which no further sample is started; open verdicts become inconclusive"),
-    Option(flag="--preflight", kind="flag", key=None, section="What is measured",
-        help="check all samples of the run without loading a model",
-        watch=_set_by_watch("use longctx run --preflight"),
-        bisect=_not_in_a_search("and use longctx run --preflight"),
-        measure=_not_in_python("use longctx run --preflight")),
-    Option(flag="--plan", kind="flag", key=None, section="What is measured",
-        help="print cases, tokens and memory; load no model and run nothing",
-        watch=_set_by_watch("use longctx plan"), bisect=_not_in_a_search("and use longctx plan"),
-        measure=_not_in_python("use longctx plan")),
-    Option(flag="--invariance", kind="flag", section="What is measured",
-        help="check first that caches, chunks and batches change no answer",
-        page="check first that caches, chunks and batches change no answer; of a server, that its cache, the order of "
-        "requests and requests at the same time do not",
-        bisect=_not_in_a_search("and check the engine once with longctx run --model CKPT --invariance"), measure=_RUN),
-    Option(flag="--report-json", kind="file", metavar="FILE", table="reports", key="json", writes="report",
-        section="What is written", help="write the report as JSON",
-        page="the report; its schema is `plugins/report/schema.json`",
-        watch=_OUT, bisect=_RESULTS, measure=_not_in_python("use Report.write")),
-    Option(flag="--report-html", kind="file", metavar="FILE", table="reports", key="html", writes="shown report",
-        section="What is written", help="write the report as one HTML page that works offline",
-        watch=_OUT, bisect=_RESULTS, measure=_RUN),
-    Option(flag="--report-md", kind="file", metavar="FILE", table="reports", key="md", writes="shown report",
-        section="What is written", help="write a short report in Markdown, for example for a pull request",
+        is_valid=lambda number: 0 < number < math.inf, accepted="a number of minutes above 0, such as 30 or 2.5"),
+    Option(flag="--preflight", kind="flag", key=None, help="check all samples of the run without loading a model",
+        watch="use longctx run --preflight", bisect="and use longctx run --preflight",
+        measure="use longctx run --preflight"),
+    Option(flag="--plan", kind="flag", key=None, help="print cases, tokens and memory; load no model and run nothing",
+        watch="use longctx plan", bisect="and use longctx plan", measure="use longctx plan"),
+    Option(flag="--invariance", kind="flag",
+        help="check first that caches, chunks and batches change no answer; of a server, that its cache and other "
+        "requests do not",
+        bisect="and check the engine once with longctx run --model CKPT --invariance", measure=_RUN)),
+
+    *_section("How prompts are made and scored",
+    Option(flag="--chat", kind="choice", metavar="auto|on|off|server", choices=("auto", "on", "off", CHAT_API),
+        default="auto", shown_default="if there is one",
+        help="use the tokenizer's chat template: auto, on or off; server: the server's chat API applies its own"),
+    Option(flag="--length-tokenizer", kind="path", metavar="PATH", help="tokenizer that counts lengths",
+        shown_default="the model's"),
+    Option(flag="--data-dir", kind="path", metavar="DIR",
+        help="directory with published data sets, used instead of generated text"),
+    Option(flag="--prompts", kind="perhaps path", metavar="FILE",
+        help="TOML file that replaces prompts; ruler-paper: the wording of RULER's paper, and random paragraphs around "
+        "published questions"),
+    Option(flag="--thinking-budget", kind="whole number", metavar="N", default=0,
+        help="most tokens of thought before an answer"),
+    Option(flag="--scoring", kind="choice", metavar="NAME", choices=("strict", "paper"), default="strict",
+        help="strict, or paper: HELMET's own scores, which are more lenient in places"),
+    Option(flag="--yardstick", kind="perhaps path", metavar="NAME", default="auto",
+        help="reference scores of gates: auto, aligned, base, a score or a .toml file",
+        shown_default="auto, by the chat template", pattern=r"auto|aligned|base|[0-9]{1,2}(\.[0-9]*)?|.+\.toml",
+        accepted=YARDSTICK_FORMS),
+    Option(flag="--judge-model", kind="served name", metavar="NAME",
+        help="model that judges answers on published texts, as its server names it", measure=_RUN),
+    Option(flag="--judge-url", kind="text", metavar="URL",
+        help="the judge's server (keys: LONGCTX_JUDGE_KEY, at OpenAI OPENAI_API_KEY)", measure=_RUN)),
+
+    *_section("How the model runs",
+    Option(flag="--base-model", kind="perhaps path", metavar="PATH", help="base model of a LoRA adapter",
+        shown_default="the one that the adapter names", in_memory=_LOADED),
+    Option(flag="--tokenizer", kind="path", metavar="DIR", help="tokenizer of checkpoints that have none",
+        in_memory=_LOADED),
+    Option(flag="--convert", kind="text", metavar="COMMAND", in_memory=_LOADED,
+        help="command that makes a checkpoint of a raw one: 'convert.sh {checkpoint} {out}'"),
+    Option(flag="--trust-remote-code", kind="flag", help="run Python code that comes with the checkpoint",
+        in_memory=_LOADED),
+    Option(flag="--engine", kind="choice", metavar="NAME", choices=("auto", *ENGINES), default="auto", measure=_RUN,
+        help="hf: transformers on this machine; openai: an OpenAI-compatible server; auto: a server if one is named"),
+    Option(flag="--device", engine="hf", kind="text", metavar="NAME", default="auto", help="auto, cpu, cuda or cuda:1",
+        shown_default="auto, one per worker", in_memory=_LOADED),
+    Option(flag="--dtype", engine="hf", kind="choice", metavar="NAME", choices=("auto", *SELECTABLE), default="auto",
+        help="float32, bfloat16 or float16", shown_default="as stored", in_memory=_LOADED),
+    Option(flag="--attention", engine="hf", kind="text", metavar="NAME", default="auto",
+        help="attention of transformers; the report shows the one in use", shown_default="flash or sdpa",
+        in_memory=_LOADED),
+    Option(flag="--batch-size", kind="whole number", metavar="N", default=0, shown_default="0, automatic",
+        help="prompts decoded together (the journal keeps the answers of every size apart), or parallel requests"),
+    Option(flag="--prefill-chunk", engine="hf", kind="text", metavar="N", default="auto",
+        help="prompt tokens per pass: auto (by the length), whole (shares no prefixes) or a number",
+        pattern="auto|whole|[1-9][0-9]{0,8}", accepted="auto, whole or a number of tokens of at least 1"),
+    Option(flag="--gpus-per-worker", engine="hf", kind="whole number", minimum=1, metavar="N", default=1,
+        help="GPUs over which one model is spread", measure=_RUN),
+    Option(flag="--base-url", engine="openai", kind="text", metavar="URL", measure=_RUN,
+        help="OpenAI-compatible server that runs the model (key: LONGCTX_API_KEY), or URL/models/NAME for one of its "
+        "models"),
+    Option(flag="--serve", engine="openai", kind="text", metavar="COMMAND", measure=_RUN,
+        help="command that starts a server for the run: 'vllm serve {model} --port {port} --generation-config vllm'"),
+    Option(flag="--journal", kind="path", metavar="DIR", help="directory where results are kept and shared",
+        shown_default=".longctx/journal in the clone")),
+
+    *_section("What is written",
+    Option(flag="--step", kind="whole number", metavar="N", help="training step shown in reports",
+        shown_default="from the path, as in step_1000", accepted="the training step as a whole number of at least 0",
+        watch="it is the number in the checkpoint's name", bisect=_ENDPOINTS),
+    Option(flag="--report-json", kind="file", metavar="FILE", is_report=True, key="json", writes="report",
+        help="write the report as JSON, described by plugins/report/schema.json",
+        watch=_OUT, bisect=_RESULTS, measure="use Report.write"),
+    Option(flag="--report-html", kind="file", metavar="FILE", is_report=True, key="html", writes="shown report",
+        help="write the report as one HTML page that works offline", watch=_OUT, bisect=_RESULTS, measure=_RUN),
+    Option(flag="--report-md", kind="file", metavar="FILE", is_report=True, key="md", writes="shown report",
+        help="write a short report in Markdown, for example for a pull request",
         watch=_ONE, bisect=_RESULTS, measure=_RUN),
-    Option(flag="--samples-jsonl", kind="file", metavar="FILE", table="reports", key="samples", writes="answers",
-        section="What is written", help="write every measured sample as one line of JSON",
-        watch=_ONE, bisect=_RESULTS, measure=_not_in_python("use Report.samples")),
-    Option(flag="--inspect-log", kind="folder", metavar="DIR", table="reports", key="inspect", writes="answers",
-        section="What is written", help="write a log of every case there, in the format of inspect_ai",
-        page="a directory for [a log of every case](reports.md#logs-of-inspect_ai) that inspect_ai reads",
+    Option(flag="--samples-jsonl", kind="file", metavar="FILE", is_report=True, key="samples", writes="answers",
+        help="write every measured sample as one line of JSON",
+        watch=_ONE, bisect=_RESULTS, measure="use Report.samples"),
+    Option(flag="--inspect-log", kind="folder", metavar="DIR", is_report=True, key="inspect", writes="answers",
+        help="write a log of every case there, in the format of inspect_ai",
         watch=_ONE, bisect=_RESULTS, measure=_RUN),
-    Option(flag="--tensorboard", kind="folder", metavar="DIR", table="reports", writes="scores",
-        section="What is written", help="write the scores as TensorBoard scalars, by training step",
-        bisect=_RESULTS, measure=_not_in_python("log Report.metrics")),
-    Option(flag="--wandb", kind="text", metavar="PROJECT", table="reports", writes="scores", section="What is written",
+    Option(flag="--tensorboard", kind="folder", metavar="DIR", is_report=True, writes="scores",
+        help="write the scores as TensorBoard scalars, by training step",
+        bisect=_RESULTS, measure="log Report.metrics"),
+    Option(flag="--wandb", kind="text", metavar="PROJECT", is_report=True, writes="scores",
         help="log the scores to a Weights & Biases project, by training step",
-        bisect=_RESULTS, measure=_not_in_python("log Report.metrics")),
+        bisect=_RESULTS, measure="log Report.metrics"),
+    Option(flag="--junitxml", kind="file", declarer="pytest", metavar="FILE", is_report=True, key="junit",
+        help="pytest's own option: write JUnit XML with one test for every case and every gate",
+        watch=_OUT, bisect=_RESULTS, measure=_RUN)),
 
     Option(flag="--config", kind="text", declarer="command", metavar="FILE", key=None,
         help="a file with options, in TOML", shown_default="longctx.toml, if there is one",
-        measure=_not_in_python("give its keys as keywords")),
-
+        measure="give its keys as keywords"),
     Option(flag="-n", kind="text", declarer="pytest", metavar="N", key="workers",
-        help="number of workers, each with a model of its own", measure=_RUN),
+        help="number of workers, each with its own model", measure=_RUN),
     Option(flag="-k", kind="text", declarer="pytest", metavar="EXPRESSION", key="select",
-        help="cases or gates to select, such as 'multikey and 32k'", measure=_not_in_python("use task_names")),
+        help="cases or gates to select, such as 'multikey and 32k'", measure="use task_names"),
     Option(flag="-m", kind="text", declarer="pytest", metavar="EXPRESSION", key="markers",
-        help="groups of cases to select, such as ruler or 'helmet and rag'",
-        measure=_not_in_python("use suite or task_names")),
-    Option(flag="--junitxml", kind="file", declarer="pytest", metavar="FILE", table="reports", key="junit",
-        section="What is written", help="write the report as JUnit XML",
-        page="pytest's own option: one test for each case and each gate",
-        watch=_OUT, bisect=_RESULTS, measure=_RUN),
+        help="groups of cases to select, such as ruler or 'helmet and rag'", measure="use suite or task_names"),
 
-    Option(flag="--every", kind="text", declarer="watch", table="watch", default="30s", metavar="30s",
-        help="pause between two scans of DIR", shown_default="30s"),
-    Option(flag="--done-marker", kind="text", declarer="watch", table="watch", metavar="FILE",
+    Option(flag="--every", kind="text", declarer="watch", default="30s", metavar="30s",
+        help="pause between two scans of DIR"),
+    Option(flag="--done-marker", kind="text", declarer="watch", metavar="FILE",
         help="a file that training writes last into every checkpoint"),
-    Option(flag="--gpus", kind="text", declarer="watch", table="watch", is_list=True, default="", metavar="0,1",
+    Option(flag="--gpus", kind="text", declarer="watch", is_list=True, default="", metavar="0,1",
         help="GPUs to use, one worker for a GPU", shown_default="all; pytest's -n"),
-    Option(flag="--gpu-budget", kind="text", declarer="watch", table="watch", metavar="8h",
+    Option(flag="--gpu-budget", kind="text", declarer="watch", metavar="8h",
         help="end after this GPU time, summed over GPUs and checkpoints"),
-    Option(flag="--every-nth", kind="whole number", declarer="watch", table="watch", minimum=1, default=1, metavar="N",
-        help="measure every Nth checkpoint, from the lowest step on", shown_default="1",
+    Option(flag="--every-nth", kind="whole number", declarer="watch", minimum=1, default=1, metavar="N",
+        help="measure every Nth checkpoint, from the lowest step on",
         accepted="a number of checkpoints of at least 1"),
-    Option(flag="--on-failure", kind="text", declarer="watch", table="watch", repeats=True, metavar="bisect|COMMAND",
-        help="for a new alert, search the skipped steps before it (bisect), run a shell command, which LONGCTX_ALERT, "
-        "LONGCTX_STEP, ... describe the alert to, or both if it is given twice"),
-    Option(flag="--webhook", kind="text", declarer="watch", table="watch", metavar="URL",
+    Option(flag="--on-failure", kind="text", declarer="watch", repeats=True, metavar="bisect|COMMAND",
+        help="for a new alert, search the skipped steps before it (bisect), or run a shell command that reads the "
+        "alert from LONGCTX_ALERT, LONGCTX_STEP, ...; may be given twice"),
+    Option(flag="--webhook", kind="text", declarer="watch", metavar="URL",
         help="post failures there as JSON, with a `text` as chat servers expect it"),
-    Option(flag="--out", kind="path", declarer="watch", table="watch", default=Path("out/watch"), metavar="DIR",
-        help="folder for the history and reports", shown_default="out/watch"),
-    Option(flag="--anchor", kind="perhaps path", declarer="watch", table="watch", metavar="STEP|PATH",
+    Option(flag="--out", kind="path", declarer="watch", default=Path("out/watch"), metavar="DIR",
+        help="folder for the history and reports"),
+    Option(flag="--anchor", kind="perhaps path", declarer="watch", metavar="STEP|PATH",
         help="step, checkpoint or report to compare all checkpoints with",
         shown_default="the lowest step that passed"),
-    Option(flag="--horizon", kind="whole number", declarer="watch", table="watch", minimum=1, default=100, metavar="N",
-        help="checkpoints that share the probability of a wrong failure", shown_default="100",
+    Option(flag="--horizon", kind="whole number", declarer="watch", minimum=1, default=100, metavar="N",
+        help="checkpoints that share the probability of a wrong failure",
         accepted="a number of checkpoints of at least 1"),
-    Option(flag="--doublings", kind="whole number", declarer="watch", table="watch", minimum=0, default=2, metavar="N",
-        help="double a checkpoint's samples so often while a loss is suspected, but not shown", shown_default="2",
+    Option(flag="--doublings", kind="whole number", declarer="watch", minimum=0, default=2, metavar="N",
+        help="times to double a checkpoint's samples while a loss is suspected, but not shown",
         accepted="a number of doublings of at least 0"),
-    Option(flag="--once", kind="flag", declarer="watch", table="watch",
+    Option(flag="--once", kind="flag", declarer="watch",
         help="end when every complete checkpoint is measured, for cron"),
 
-    Option(flag="--good", kind="path", declarer="bisect", table="bisect", is_required=True, metavar="CKPT",
+    Option(flag="--good", kind="path", declarer="bisect", is_required=True, metavar="CKPT",
         help="a checkpoint before the loss"),
-    Option(flag="--bad", kind="path", declarer="bisect", table="bisect", is_required=True, metavar="CKPT",
+    Option(flag="--bad", kind="path", declarer="bisect", is_required=True, metavar="CKPT",
         help="a checkpoint after it"),
-    Option(flag="--checkpoints", kind="path", declarer="bisect", table="bisect", takes_words=True, default=[],
-        metavar="PATTERN", help="the checkpoints between the two"),
-    Option(flag="--case", kind="text", declarer="bisect", table="bisect", is_alternative=True, repeats=True,
-        metavar="ID", help="search on this case, such as 'test_ruler[niah_single_2-8k]', or on the mean of several",
+    Option(flag="--checkpoints", kind="path", declarer="bisect", takes_words=True, default=[], metavar="PATTERN",
+        help="the checkpoints between the two"),
+    Option(flag="--case", kind="text", declarer="bisect", is_alternative=True, repeats=True, metavar="ID",
+        help="search on this case, such as 'test_ruler[niah_single_2-8k]', or on the mean of several",
         shown_default="the worst"),
-    Option(flag="--gate", kind="text", declarer="bisect", table="bisect", is_alternative=True, metavar="NAME",
+    Option(flag="--gate", kind="text", declarer="bisect", is_alternative=True, metavar="NAME",
         help="search on the mean over this gate's cases, at the length that lost most"),
-    Option(flag="--test", kind="path", declarer="bisect", table="bisect", metavar="CKPT",
+    Option(flag="--test", kind="path", declarer="bisect", metavar="CKPT",
         help="only test whether this checkpoint is good, for git bisect run"),
-    Option(flag="--samples", kind="whole number", declarer="bisect", table="bisect", minimum=1, default=500,
-        metavar="N", help="most samples of a case", shown_default="500"),
-    Option(flag="--confidence", kind="number", declarer="bisect", table="bisect", default=0.99, metavar="P",
-        help="probability that the step is right", shown_default="0.99",
+    Option(flag="--samples", kind="whole number", declarer="bisect", minimum=1, default=500, metavar="N",
+        help="most samples of a case"),
+    Option(flag="--confidence", kind="number", declarer="bisect", default=0.99, metavar="P",
+        help="probability that the step is right",
         is_valid=lambda number: 0.5 <= number <= 0.999, accepted="a probability from 0.5 to 0.999"),
-    Option(flag="--thresholds", kind="path", declarer="bisect", table="bisect", metavar="FILE",
+    Option(flag="--thresholds", kind="path", declarer="bisect", metavar="FILE",
         help="the file that defines the gate of --gate", shown_default="thresholds.toml of the suite"),
-    Option(flag="--out", kind="path", declarer="bisect", table="bisect", default=Path("out/bisect"), metavar="DIR",
-        help="folder for reports, bisect.html, bisect.json and bisect.svg", shown_default="out/bisect"),
+    Option(flag="--out", kind="path", declarer="bisect", default=Path("out/bisect"), metavar="DIR",
+        help="folder for reports, bisect.html, bisect.json and bisect.svg"),
 
-    _step_pattern("watch"),
-    _step_pattern("bisect"),
     *_execution_options("watch", "checkpoints to measure at a time; they share the GPUs of --gpus"),
     *_execution_options("bisect", "steps to measure at a time; they cut the range into N + 1 parts"),
 )
@@ -330,7 +272,7 @@ REMOVED: dict[str, str] = {
 }
 """What to use instead of a flag ("--flag"), or of a key of longctx.toml that is no flag's name ("key").
 
-Each sentence begins with a verb: "use --other". For one value of an option see `Option.removed_values`.
+Each sentence begins with a verb: "use --other".
 """
 
 # Other names that pytest has for its options.
@@ -403,6 +345,6 @@ def refused_option(words: Iterable[str], caller: Caller) -> str:
         if name.startswith("-") and (gone := removed_option(name)):
             return gone
         option = RUN_OPTIONS.get(_ALIASES.get(name, name))
-        if option is not None and (refusal := option.refused_by(caller)):
-            return f"{name}: {refusal.reason}; leave it out, {refusal.remedy}"
+        if option is not None and (instead := option.instead(caller)):
+            return f"{name}: {NOT_TAKEN[caller]}; leave it out, {instead}"
     return ""

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 import os
-import shutil
 import time
 import tomllib
 import uuid
@@ -21,14 +19,11 @@ from longctx.fixtures.checkpoints.safetensors import CheckpointError
 from longctx.fixtures.conversion import ConversionError
 from longctx.fixtures.corpora import CorpusError
 from longctx.fixtures.engines import EngineError, check_device_and_attention, check_gpus
-from longctx.fixtures.engines.openai.endpoint import Endpoint
 from longctx.fixtures.engines.openai.server_process import ServeError
-from longctx.fixtures.http.retry import TimeBudget
 from longctx.fixtures.lengths import LengthError
 from longctx.fixtures.outside_files import read_outside
 from longctx.fixtures.records import Options
 from longctx.fixtures.scoring.judge import JudgeError
-from longctx.fixtures.shown_text import visible_line
 from longctx.fixtures.tasks import (
     RULER_PAPER_PROMPTS,
     find_tasks_files,
@@ -58,7 +53,7 @@ from longctx.plugins.config.models import (
     resolve_model,
     with_differences,
 )
-from longctx.plugins.config.options import SUITE_OPTIONS
+from longctx.plugins.config.options import CHAT_API, SUITE_OPTIONS, YARDSTICK_FORMS
 from longctx.plugins.config.run import BaselineError, Run
 from longctx.plugins.config.servers import (
     check_context,
@@ -76,19 +71,15 @@ CONFIG_ERRORS = (
     BaselineError, calibration.CalibrationError, CannotFit, CheckpointError, ConfigError, ConversionError, CorpusError,
     EngineError, JudgeError, LengthError, PromptsError, ServeError, ThresholdsError, TokenizerError,
 )  # fmt: skip
-# A server may take this long to say what it is, even after the end of --budget.
-PROBE_SECONDS = 30.0
 NO_MODEL = (
     "--model: give a checkpoint directory, e.g. --model path/to/ckpt; "
     "--model calibration:4k builds a small one whose effective length is known"
 )
-MAX_COLUMNS = 10_000
-# The value of --chat for the chat API of a server, and that of --prompts for RULER to the letter of its paper.
-CHAT_API, RULER_PAPER = "server", "ruler-paper"
+# The value of --prompts for RULER to the letter of its paper.
+RULER_PAPER = "ruler-paper"
 # The longest time of one request, and what a token of thought adds to it.
 REQUEST_SECONDS, SECONDS_OF_A_THOUGHT_TOKEN = 1800.0, 0.1
 YARDSTICKS = ("aligned", "base")
-YARDSTICK_FORMS = "auto, aligned, base, a score from 0 to 100, or a .toml file of longctx thresholds --yardstick"
 ONLY_TEMPLATE = (
     "only the chat template says that this is an aligned model (no turn ends with the config's eos_token_id), so "
     "scores are compared with those of Llama2-7B-chat; for a base model use --yardstick base"
@@ -96,7 +87,6 @@ ONLY_TEMPLATE = (
 # The two turns that tell how the template ends a turn of the model.
 _ANSWER = "1234567"
 _CONVERSATION = (("user", "Count."), ("assistant", _ANSWER))
-NUMBERS: Mapping[str, type[int] | type[float]] = {"whole number": int, "number": float}
 
 
 def check_values(arguments: Namespace) -> None:
@@ -111,24 +101,12 @@ def check_values(arguments: Namespace) -> None:
         if value is not None and not is_open and (problem := option.problem(value)):
             raise ConfigError(f"{option.flag}: {problem}")
     check_server(arguments)
-    if arguments.chat == CHAT_API and not is_served(arguments):
-        raise EngineError(f"--chat: {CHAT_API!r} is for a server; give --base-url or --serve")
-    _check_yardstick(arguments.yardstick)
     # torch reports on the machine only if an option depends on it, because importing it takes seconds.
     if arguments.device != "auto" or arguments.attention != "auto":
         check_device_and_attention(arguments.device, arguments.attention)
     gpus = int(arguments.gpus_per_worker)
     if gpus > 1 and not (arguments.plan or arguments.preflight or arguments.collectonly):
         check_gpus(arguments.device, gpus)
-    # pytest cannot draw a line across a wider terminal.
-    if shutil.get_terminal_size().columns > MAX_COLUMNS:
-        given = os.environ.get("COLUMNS", "")[:20]
-        raise ConfigError(f"COLUMNS: {given} is too wide for a terminal; unset it, or give at most {MAX_COLUMNS:,}")
-    for name, attribute in (("-k", "keyword"), ("-m", "markexpr")):
-        # pytest would print the escape sequences of an expression. A measurement from Python has none.
-        expression = getattr(arguments, attribute, "") or ""
-        if not expression.isprintable():
-            raise ConfigError(f"{name}: {visible_line(expression)} has control characters; write names, and, or, not")
 
 
 def resolve(invocation: Invocation) -> Run:
@@ -157,7 +135,15 @@ def describe_run(
     materials = load_materials(options)
     check_suite(options, materials)
     checkpoint = model or resolve_model(invocation)
-    options = _complete_options(options, checkpoint, materials, loaded)
+    # The options that depend on the checkpoint.
+    options = replace(
+        options,
+        model_path=checkpoint.path,
+        lengths=choose_lengths(options, checkpoint.claimed_length, materials),
+        # For a model that only a server knows, the option already is the model's tokenizer.
+        length_tokenizer=options.length_tokenizer if is_on_disk(checkpoint) else None,
+        **(loaded or {}),
+    )
     run = select_cases(options, checkpoint, materials, thresholds)
     if options.budget_minutes is not None:
         run = replace(run, deadline=started + 60 * options.budget_minutes)
@@ -167,22 +153,23 @@ def describe_run(
 def _read_options(invocation: Invocation) -> Options:
     """Return the options as records hold them: paths absolute, numbers parsed.
 
-    The model's path, and the lengths unless they were given, follow from the checkpoint (`complete_options`).
-    Raises LengthError.
+    The model's path, and the lengths unless they were given, follow from the checkpoint. Raises LengthError.
     """
     arguments = invocation.arguments
     names = {entry.name for entry in fields(Options)}
     values: dict[str, Any] = {}
     for option in SUITE_OPTIONS:
         value = getattr(arguments, option.attribute)
-        if value is not None and option.kind in NUMBERS:
-            value = NUMBERS[option.kind](value)
+        if value is not None and option.kind in ("whole number", "number"):
+            value = int(value) if option.kind == "whole number" else float(value)
         elif option.kind == "path":
             value = invocation.path(value)
         name = "budget_minutes" if option.flag == "--budget" else option.attribute
         if name in names:
             values[name] = value
-    prepared = _prepared_samples(invocation)
+    # --tasks names files, or the folder with prepared samples.
+    tasks = invocation.path(arguments.tasks)
+    prepared = tasks if tasks is not None and os.path.isdir(tasks) else None
     has_tasks_files = arguments.tasks is not None and prepared is None
     url, _, served_model = (arguments.base_url or "").partition("/models/")
     asks_chat_api = arguments.chat == CHAT_API
@@ -212,29 +199,6 @@ def _read_options(invocation: Invocation) -> Options:
     return Options(**values)
 
 
-def _prepared_samples(invocation: Invocation) -> str | None:
-    """Return the folder with prepared samples that --tasks names; None if it names files."""
-    given = invocation.arguments.tasks
-    path = None if given is None else str(invocation.path(given))
-    return path if path is not None and os.path.isdir(path) else None
-
-
-def _complete_options(
-    options: Options, checkpoint: Checkpoint, materials: Materials, loaded: Mapping[str, Any] | None = None
-) -> Options:
-    """Return the options with the defaults that depend on the checkpoint, and with those that say how it was loaded.
-
-    For a model that only a server knows, --length-tokenizer already is the model's tokenizer.
-    """
-    return replace(
-        options,
-        model_path=checkpoint.path,
-        lengths=choose_lengths(options, checkpoint.claimed_length, materials),
-        length_tokenizer=options.length_tokenizer if is_on_disk(checkpoint) else None,
-        **(loaded or {}),
-    )
-
-
 def prepare(run: Run, materials: Materials, invocation: Invocation) -> Run:
     """Return the run with all that measuring needs: prompts, baseline, server, and the cases that fit."""
     options = run.options
@@ -242,15 +206,16 @@ def prepare(run: Run, materials: Materials, invocation: Invocation) -> Run:
     endpoint = None
     if needs_server and options.api == "chat":
         # The prompts depend on how this server lets an answer begin.
-        endpoint = _connect_server(run, invocation)
+        endpoint = open_endpoint(run, invocation)
     formatter = load_formatter(options, options.model_path, endpoint)
     check_special_tokens(formatter.tokenizer, formatter.leading_ids, Path(run.checkpoint.path), run.checkpoint.config)
-    run = _with_yardstick(run, materials, formatter)
+    yardstick, yardstick_warning = _choose_yardstick(run, formatter)
+    _check_texts(yardstick, f"{materials.corpora.fingerprint}.{materials.prompts_fingerprint}")
     baseline = resolve_baseline(invocation, options, materials, formatter, endpoint)
     run = sort_out_misfits(run, materials, formatter)
     run = check_fit(run, baseline, invocation)
     if needs_server and endpoint is None:
-        endpoint = _connect_server(run, invocation)
+        endpoint = open_endpoint(run, invocation)
     lengths = [case.length for case in run.measurable]
     # A narrowed run may leave out the longer lengths, but not all of them.
     lengths = [min(lengths)] if lengths and invocation.is_narrowed else lengths
@@ -260,6 +225,8 @@ def prepare(run: Run, materials: Materials, invocation: Invocation) -> Run:
         run,
         id=uuid.uuid4().hex[:12],
         chat=formatter.chat or options.api == "chat",
+        yardstick=yardstick,
+        yardstick_warning=yardstick_warning,
         thought_warning=_thought_warning(formatter),
         corpora=materials.corpora.fingerprint,
         prompts=materials.prompts_fingerprint,
@@ -274,67 +241,23 @@ def prepare(run: Run, materials: Materials, invocation: Invocation) -> Run:
     return with_differences(extend_baseline(run, invocation))
 
 
-def _connect_server(run: Run, invocation: Invocation) -> Endpoint:
-    """Return the run's server, started first if --serve says so; raise EngineError, TimeUp or ServeError."""
-    deadline = run.deadline
-    if deadline is not None and run.options.serve is None:
-        # A run whose budget is spent still reports what its journal holds, for which it has to know the server.
-        deadline = max(deadline, time.time() + min(run.options.request_timeout, PROBE_SECONDS))
-    if run.options.serve is not None:
-        invocation.announce("starting the server of --serve ...")
-    return open_endpoint(
-        run.options,
-        run.checkpoint,
-        budget=TimeBudget(deadline),
-        logs=invocation.scratch,
-        add_cleanup=invocation.add_cleanup,
-    )
-
-
-def _check_yardstick(given: str) -> None:
-    """Raise ConfigError for a value of --yardstick that no run can use."""
-    if given in ("auto", *YARDSTICKS) or given.endswith(".toml"):
-        return
-    if not 0 <= _number(given) < 100:
-        raise ConfigError(f"--yardstick: {given!r}; give {YARDSTICK_FORMS}")
-
-
-def _with_yardstick(run: Run, materials: Materials, formatter: PromptFormatter) -> Run:
-    """Return the run with its reference scores; raise ConfigError if --yardstick names others than fit."""
-    yardstick, warning = _choose_yardstick(
-        run.options.yardstick,
-        run.thresholds.references,
-        is_chat_api=run.options.api == "chat",
-        formatter=formatter,
-        config=run.checkpoint.config,
-    )
-    _check_texts(yardstick, f"{materials.corpora.fingerprint}.{materials.prompts_fingerprint}")
-    return replace(run, yardstick=yardstick, yardstick_warning=warning)
-
-
-def _choose_yardstick(
-    given: str,
-    references: Mapping[str, Reference],
-    *,
-    is_chat_api: bool,
-    formatter: PromptFormatter,
-    config: Mapping[str, Any],
-) -> tuple[Reference, str]:
+def _choose_yardstick(run: Run, formatter: PromptFormatter) -> tuple[Reference, str]:
     """Return the reference scores for a model, and a warning, which may be empty.
 
     For "auto" a model with a chat template is an aligned one, whatever --chat says, so that a run without the template
     has the same bar. If the config does not end turns as the template does, there is a warning.
     """
+    given, references, is_chat_api = run.options.yardstick, run.thresholds.references, run.options.api == "chat"
     has_template = bool(getattr(formatter.tokenizer, "chat_template", None)) or is_chat_api
     automatic = references["aligned" if has_template else "base"]
     if given in YARDSTICKS:
         return references[given], ""
     if given == "auto":
-        is_doubtful = has_template and not is_chat_api and not _ends_turns(formatter, config)
+        is_doubtful = has_template and not is_chat_api and not _ends_turns(formatter, run.checkpoint.config)
         return automatic, ONLY_TEMPLATE if is_doubtful else ""
     if given.endswith(".toml"):
         return _read_yardstick(Path(given)), ""
-    scores = {**automatic.scores, "mean": _number(given)}
+    scores = {**automatic.scores, "mean": float(given)}
     return Reference(source=f"--yardstick {given}; for aspects: {automatic.source}", scores=scores), ""
 
 
@@ -382,10 +305,3 @@ def _ends_turns(formatter: PromptFormatter, config: Mapping[str, Any]) -> bool:
     value = config.get("eos_token_id")
     tokens = value if isinstance(value, list) else [value] if isinstance(value, int) else []
     return any(names.get(token, "\0") in end for token in tokens)
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return math.nan

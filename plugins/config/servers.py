@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from argparse import Namespace
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -26,12 +27,15 @@ from longctx.fixtures.records import Options
 from longctx.fixtures.seeding import stable_hash
 from longctx.fixtures.tokenization.load import load_tokenizer
 from longctx.fixtures.tokenization.prompts import PromptFormatter
-from longctx.plugins.config.options import SUITE_OPTIONS
+from longctx.plugins.config.invocation import Invocation
+from longctx.plugins.config.options import CHAT_API, SUITE_OPTIONS
 from longctx.plugins.config.run import Run
 
 # A server may first have to load hundreds of gigabytes of weights over a network.
 START_TIMEOUT_SECONDS = 3600.0
 PROBE_TIMEOUT_SECONDS = 300.0
+# A server may take this long to say what it is, even after the end of --budget.
+PROBE_SECONDS = 30.0
 
 
 def is_served(options: Options | Namespace) -> bool:
@@ -42,22 +46,23 @@ def is_served(options: Options | Namespace) -> bool:
 def check_server(arguments: Namespace) -> None:
     """Raise EngineError for server options without a server, a server without an address, or options of `hf`."""
     url, baseline = arguments.base_url, arguments.baseline
-    given = [(option, getattr(arguments, option.attribute)) for option in SUITE_OPTIONS if option.engine]
-    changed = [(option, value) for option, value in given if str(value) != str(option.default)]
+    changed: dict[str, list[str]] = {"hf": [], "openai": []}
+    for option in SUITE_OPTIONS:
+        value = getattr(arguments, option.attribute)
+        if option.engine and str(value) != str(option.default):
+            changed[option.engine].append(f"{option.flag}: {value}")
     if not is_served(arguments):
-        for option, value in changed:
-            if option.engine == "openai" and option.choices:
-                raise EngineError(f"{option.flag}: {value!r} is for a server; give --base-url or --serve")
-            if option.engine == "openai":
-                raise EngineError(f"{option.flag}: is for a server; use --engine openai, not {arguments.engine}")
+        if changed["openai"]:
+            flag = changed["openai"][0].partition(":")[0]
+            raise EngineError(f"{flag}: is for a server; use --engine openai, not {arguments.engine}")
+        if arguments.chat == CHAT_API:
+            raise EngineError(f"--chat: {CHAT_API!r} is for a server; give --base-url or --serve")
         return
     if url is None and arguments.serve is None:
         raise EngineError("--engine: openai needs a server; give its --base-url, or a --serve command that starts one")
     # The `hf` engine does run a baseline checkpoint, unless the baseline is a report.
-    if not baseline or baseline.endswith(".json"):
-        for option, value in changed:
-            if option.engine == "hf":
-                raise EngineError(f"{option.flag}: {value} is for --engine hf; leave it out: the server decides")
+    if changed["hf"] and (not baseline or baseline.endswith(".json")):
+        raise EngineError(f"{changed['hf'][0]} is for --engine hf; leave it out: the server decides")
     if url is not None and (not is_base_url(url) or contains_key(url)):
         raise EngineError(
             "--base-url: not of the form http(s)://host[:port]/path; give no user, password or query in it: "
@@ -97,24 +102,25 @@ def is_on_disk(checkpoint: Checkpoint) -> bool:
     return bool(checkpoint.weight_bytes)
 
 
-def open_endpoint(
-    options: Options,
-    checkpoint: Checkpoint,
-    *,
-    budget: TimeBudget,
-    logs: Path,
-    add_cleanup: Callable[[Callable[[], None]], object],
-) -> Endpoint:
+def open_endpoint(run: Run, invocation: Invocation) -> Endpoint:
     """Return the facts about the run's server; start it first if --serve gives a command.
 
-    `add_cleanup` takes the function that stops a started server. Raises EngineError, ServeError, and TimeUp if the
-    budget ends before the server has answered.
+    Raises EngineError, ServeError, and TimeUp if the run's budget ends before the server has answered.
     """
-    url, started = options.base_url, None
+    options, checkpoint = run.options, run.checkpoint
+    url, started, deadline = options.base_url, None, run.deadline
     if options.serve is not None:
-        url, started = _start_server(options, checkpoint, budget, logs, add_cleanup)
+        invocation.announce("starting the server of --serve ...")
+        url, started = _start_server(run, invocation)
+    elif deadline is not None:
+        # A run whose budget is spent still reports what its journal holds, for which it has to know the server.
+        deadline = max(deadline, time.time() + min(options.request_timeout, PROBE_SECONDS))
+    budget = TimeBudget(deadline)
     # Under these names a server may list the model, the most likely first.
     names = (checkpoint.path, options.model, checkpoint.name) if is_on_disk(checkpoint) else (options.model,)
+    tokenizer = load_tokenizer(checkpoint.path, trust_remote_code=options.trust_remote_code)
+    formatter = PromptFormatter(tokenizer, chat=options.chat)  # type: ignore[arg-type]  # one of CHOICES
+    encode = _prompt_encoder(options, formatter)
     connection = connect(str(url), timeout_seconds=min(options.request_timeout, PROBE_TIMEOUT_SECONDS))
     try:
         endpoint = probe_endpoint(
@@ -123,17 +129,16 @@ def open_endpoint(
             served_name=options.served_model,
             api="chat" if options.api == "chat" else "completions",
             is_own_tokenizer=is_on_disk(checkpoint),
-            ids=_prompt_encoder(options, checkpoint),
+            ids=encode,
             retry_policy=RetryPolicy(may_go_on=lambda _: started is None or started.is_running()),
             budget=budget,
             # Caches that outlive a server may hold what other weights have computed from the same texts.
             salt=f"{checkpoint.fingerprint[:16]}-{uuid4().hex[:8]}",
         )
-        endpoint = replace(endpoint, started=started, notes=_notes(endpoint, options, checkpoint))
+        endpoint = replace(endpoint, started=started, notes=_notes(endpoint, checkpoint, formatter))
         if options.signal == "answers":
             return endpoint
-        ids = _prompt_encoder(options, checkpoint)(LONG)
-        method = require_log_probabilities(connection, endpoint, ids, budget)
+        method = require_log_probabilities(connection, endpoint, encode(LONG), budget)
         return replace(endpoint, log_probabilities=method)
     except EngineError:
         if started is not None and not started.is_running():
@@ -143,12 +148,12 @@ def open_endpoint(
         connection.close()
 
 
-def _notes(endpoint: Endpoint, options: Options, checkpoint: Checkpoint) -> tuple[str, ...]:
+def _notes(endpoint: Endpoint, checkpoint: Checkpoint, formatter: PromptFormatter) -> tuple[str, ...]:
     """Return what is known before the run about prompts and answers that are not those of the checkpoint alone."""
     if not is_on_disk(checkpoint):
         return ()
     notes = []
-    if endpoint.added_tokens and _formatter(options, checkpoint).chat:
+    if endpoint.added_tokens and formatter.chat:
         notes.append(
             f"counts {endpoint.added_tokens:+} tokens in every chat prompt beside those of the checkpoint's own chat "
             "template, so the model reads other prompts than with --engine hf; serve it with its own template, once"
@@ -169,29 +174,24 @@ def _notes(endpoint: Endpoint, options: Options, checkpoint: Checkpoint) -> tupl
     return tuple(notes)
 
 
-def _start_server(
-    options: Options,
-    checkpoint: Checkpoint,
-    budget: TimeBudget,
-    logs: Path,
-    add_cleanup: Callable[[Callable[[], None]], object],
-) -> tuple[str, StartedServer]:
+def _start_server(run: Run, invocation: Invocation) -> tuple[str, StartedServer]:
     """Run the command of --serve until the server is ready, and return the server's URL and its process.
 
     Raises EngineError if the checkpoint was replaced while the server loaded it.
     """
+    options, checkpoint, budget = run.options, run.checkpoint, TimeBudget(run.deadline)
     port = free_port()
     model = checkpoint.path if is_on_disk(checkpoint) else options.model
     words = split_command(str(options.serve), model=model, port=port)
     url = options.base_url or f"http://127.0.0.1:{port}/v1"
 
-    log = logs / f"serve-{os.getpid()}.log"
+    log = invocation.scratch / f"serve-{os.getpid()}.log"
     processes: list[int] = []
 
     def start() -> None:
         server = ServerProcess(words, log)
         processes.append(server.process_id)
-        add_cleanup(server.stop)
+        invocation.add_cleanup(server.stop)
         server.wait(lambda: is_ready(url), seconds=min(START_TIMEOUT_SECONDS, budget.seconds_left))
 
     if is_on_disk(checkpoint):
@@ -236,18 +236,11 @@ def check_context(endpoint: Endpoint, lengths: Sequence[int], options: Options) 
         )
 
 
-def _prompt_encoder(options: Options, checkpoint: Checkpoint) -> Callable[[str], Sequence[int]]:
+def _prompt_encoder(options: Options, formatter: PromptFormatter) -> Callable[[str], Sequence[int]]:
     """Return the function that turns a text into the token ids that the server should count for it.
 
     With the chat API the text is a user's turn in the chat template.
     """
     if options.api == "chat":
-        formatter = _formatter(options, checkpoint)
         return lambda text: formatter.prompt(text, "", generation_tokens=1).token_ids
-    tokenizer = load_tokenizer(checkpoint.path, trust_remote_code=options.trust_remote_code)
-    return lambda text: list(tokenizer(text, add_special_tokens=True, verbose=False)["input_ids"])
-
-
-def _formatter(options: Options, checkpoint: Checkpoint) -> PromptFormatter:
-    tokenizer = load_tokenizer(checkpoint.path, trust_remote_code=options.trust_remote_code)
-    return PromptFormatter(tokenizer, chat=options.chat)  # type: ignore[arg-type]  # one of CHOICES
+    return lambda text: list(formatter.tokenizer(text, add_special_tokens=True, verbose=False)["input_ids"])

@@ -13,6 +13,19 @@ from tests.helpers.paths import REPOSITORY
 PAGE = REPOSITORY / "docs" / "command.md"
 COMMAND = "python -m tests.docs.option_tables"
 BEGIN, END = "<!-- made from plugins/config/options.py -->", "<!-- end -->"
+LINKS = {
+    "--series": "verdicts.md",
+    "--chosen-from": "verdicts.md",
+    "--tasks": "own-questions.md",
+    "--signal": "likelihood.md",
+    "--data-dir": "suites.md",
+    "--prompts": "ruler.md#differences-from-the-public-scripts",
+    "--yardstick": "gates.md#the-yardstick",
+    "--base-model": "checkpoints.md",
+    "--convert": "checkpoints.md",
+    "--inspect-log": "reports.md#logs-of-inspect_ai",
+}
+"""The page that describes an option."""
 BLOCK = re.compile(rf"(## (.+)\n\n(?:(?!#).*\n)*?{BEGIN}\n)(?:.*\n)*?({END})")
 
 
@@ -24,12 +37,11 @@ def current() -> str:
 
 def _table(section: str) -> str:
     """Return the table of options under a heading of the page."""
-    rows = [option for option in RUN_OPTIONS.values() if option.section == section]
-    cells = [
-        (f"`{option.flag}`", option.page or option.help, option.shown_default if option.kind != "flag" else "")
-        for option in rows
-    ]
-    lines = [("option", "meaning", "default"), ("---", "---", "---"), *cells]
+    lines: list[tuple[str, ...]] = [("option", "meaning", "default"), ("---", "---", "---")]
+    for option in RUN_OPTIONS.values():
+        if option.section == section:
+            link = f" ([more]({LINKS[option.flag]}))" if option.flag in LINKS else ""
+            lines.append((f"`{option.flag}`", option.help + link, option.default_text))
     return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
 
 

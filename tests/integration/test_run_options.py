@@ -43,7 +43,7 @@ UNUSABLE_OPTIONS: dict[str, tuple[tuple[str, ...], str]] = {
     "a too short length": (
         (*MODEL, "--lengths", "512", "--samples", "1"),
         r"vt at 512 tokens cannot fit: .*; cwe at 512 tokens cannot fit: .* take (\d+); use --lengths \1 or more, "
-        "or leave them out with -k 'not vt and not cwe'",
+        "or leave them out with -k 'not \\[vt-512\\] and not \\[cwe-512\\]'",
     ),
 }
 # These also run with -n 2, and no worker may start. The first is refused at once, the second needs a tokenizer.

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from longctx.fixtures.checkpoints.checkpoint import Checkpoint
 from longctx.fixtures.checkpoints.safetensors import CheckpointError
 from longctx.fixtures.engines import EngineError
 from longctx.fixtures.lengths import LengthError
@@ -17,10 +18,9 @@ from longctx.fixtures.tasks import RULER_PAPER_PROMPTS, TASKS
 from longctx.plugins.config import models
 from longctx.plugins.config.cases import default_lengths, parse_lengths
 from longctx.plugins.config.invocation import ConfigError, Invocation
-from longctx.plugins.config.materials import load_materials
 from longctx.plugins.config.models import resolve_model
 from longctx.plugins.config.options import SUITE_OPTIONS
-from longctx.plugins.config.resolve import _complete_options, _read_options, check_values, resolve
+from longctx.plugins.config.resolve import _read_options, check_values, describe_run, resolve
 from longctx.plugins.thresholds.records import SHIPPED
 from tests.helpers.runs import calibration_checkpoint
 from tests.helpers.workers import run_of
@@ -60,23 +60,24 @@ def test_every_option_of_the_record_is_read(tmp_path: Path) -> None:
     assert (options.budget_minutes, options.step, options.request_timeout) == (None, None, 1800.0)
 
 
+def described(root: Path, model: Checkpoint, **arguments: Any) -> Options:
+    """Return the options of a run of a checkpoint."""
+    return describe_run(invocation(root, thresholds=str(SHIPPED), **arguments), model)[0].options
+
+
 def test_lengths_default_to_those_that_the_checkpoint_claims(tmp_path: Path) -> None:
-    options = _read_options(invocation(tmp_path, model="m"))
     checkpoint = replace(run_of(calibration_checkpoint("512")).checkpoint, claimed_length=8192)
-    materials = load_materials(options)
-    completed = _complete_options(options, checkpoint, materials)
-    assert completed.lengths == tuple(length for length in default_lengths(None) if length <= 8192)
-    assert completed.model_path == checkpoint.path
-    given = _complete_options(replace(options, lengths=(1024,)), checkpoint, materials)
-    assert given.lengths == (1024,)
+    options = described(tmp_path, checkpoint)
+    assert options.lengths == tuple(length for length in default_lengths(None) if length <= 8192)
+    assert options.model_path == checkpoint.path
+    assert described(tmp_path, checkpoint, lengths="1k").lengths == (1024,)
 
 
 def test_a_model_that_only_a_server_knows_has_no_second_tokenizer(tmp_path: Path) -> None:
-    options = _read_options(invocation(tmp_path, length_tokenizer="/tokenizer", lengths="4k"))
     checkpoint = run_of(calibration_checkpoint("512")).checkpoint
-    materials = load_materials(options)
-    assert _complete_options(options, checkpoint, materials).length_tokenizer == "/tokenizer"
-    assert _complete_options(options, replace(checkpoint, weight_bytes=0), materials).length_tokenizer is None
+    given = {"length_tokenizer": "/tokenizer", "lengths": "4k"}
+    assert described(tmp_path, checkpoint, **given).length_tokenizer == "/tokenizer"
+    assert described(tmp_path, replace(checkpoint, weight_bytes=0), **given).length_tokenizer is None
 
 
 def test_listing_cases_needs_no_tokenizer(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -9,38 +11,31 @@ import pytest
 
 from longctx.ci import propose_thresholds
 from longctx.fixtures.records.report import JsonReport
-from longctx.fixtures.tasks import FAMILIES
 from longctx.fixtures.tokenization.prompts import PromptFormatter
 from longctx.plugins.config.invocation import ConfigError
+from longctx.plugins.config.options import RUN_OPTIONS
 from longctx.plugins.config.resolve import (
     ONLY_TEMPLATE,
     _check_texts,
-    _check_yardstick,
     _choose_yardstick,
     _read_yardstick,
 )
-from longctx.plugins.thresholds.read import load_thresholds
-from longctx.plugins.thresholds.records import SHIPPED, Reference
 from tests.helpers.report_records import report_of
+from tests.helpers.runs import calibration_checkpoint
 from tests.helpers.tiny_tokenizers import byte_level
+from tests.helpers.workers import run_of
 
 TEMPLATE = "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}</s>{% endfor %}<|assistant|>"
 OTHER_END = "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}\n{% endfor %}<|assistant|>"
 
 
-@pytest.fixture(scope="module")
-def references() -> dict[str, Reference]:
-    return dict(load_thresholds(SHIPPED, known_tasks=FAMILIES).references)
-
-
-def chosen(
-    given: str, references: dict[str, Reference], template: str | None, *, eos: object = None
-) -> tuple[float, str]:
+def chosen(given: str, template: str | None, *, eos: object = None) -> tuple[float, str]:
     tokenizer = byte_level()
     tokenizer.chat_template = template
-    formatter = PromptFormatter(tokenizer)
-    config = {} if eos is None else {"eos_token_id": eos}
-    reference, warning = _choose_yardstick(given, references, is_chat_api=False, formatter=formatter, config=config)
+    run = run_of(calibration_checkpoint("512"))
+    checkpoint = replace(run.checkpoint, config={} if eos is None else {"eos_token_id": eos})
+    run = replace(run, checkpoint=checkpoint, options=replace(run.options, yardstick=given))
+    reference, warning = _choose_yardstick(run, PromptFormatter(tokenizer))
     return reference.scores["mean"], warning
 
 
@@ -48,30 +43,28 @@ def end_token() -> int:
     return int(byte_level().get_added_vocab()["</s>"])
 
 
-def test_template_and_config_choose_together(references: dict[str, Reference]) -> None:
-    assert chosen("auto", references, None) == (79.4, "")
-    assert chosen("auto", references, TEMPLATE, eos=end_token()) == (85.6, "")
-    assert chosen("auto", references, TEMPLATE, eos=[7, end_token()]) == (85.6, "")
+def test_template_and_config_choose_together() -> None:
+    assert chosen("auto", None) == (79.4, "")
+    assert chosen("auto", TEMPLATE, eos=end_token()) == (85.6, "")
+    assert chosen("auto", TEMPLATE, eos=[7, end_token()]) == (85.6, "")
 
 
-def test_a_template_that_the_config_does_not_confirm_gives_a_warning(references: dict[str, Reference]) -> None:
-    assert chosen("auto", references, TEMPLATE) == (85.6, ONLY_TEMPLATE)
-    assert chosen("auto", references, OTHER_END, eos=end_token()) == (85.6, ONLY_TEMPLATE)
+def test_a_template_that_the_config_does_not_confirm_gives_a_warning() -> None:
+    assert chosen("auto", TEMPLATE) == (85.6, ONLY_TEMPLATE)
+    assert chosen("auto", OTHER_END, eos=end_token()) == (85.6, ONLY_TEMPLATE)
     fails = f"{{% if messages | length > 1 %}}{{{{ raise_exception('no') }}}}{{% endif %}}{TEMPLATE}"
-    assert chosen("auto", references, fails, eos=end_token()) == (85.6, ONLY_TEMPLATE)
+    assert chosen("auto", fails, eos=end_token()) == (85.6, ONLY_TEMPLATE)
 
 
-def test_a_yardstick_that_is_named_needs_no_guess(references: dict[str, Reference]) -> None:
-    assert chosen("base", references, TEMPLATE) == (79.4, "")
-    assert chosen("aligned", references, None) == (85.6, "")
-    assert chosen("70.5", references, None) == (70.5, "")
+def test_a_yardstick_that_is_named_needs_no_guess() -> None:
+    assert chosen("base", TEMPLATE) == (79.4, "")
+    assert chosen("aligned", None) == (85.6, "")
+    assert chosen("70.5", None) == (70.5, "")
 
 
 @pytest.mark.parametrize("given", ["", "lama", "-1", "100", "nan", "inf", "yard.json"])
 def test_other_values_are_refused_in_one_line(given: str) -> None:
-    with pytest.raises(ConfigError, match=r"^--yardstick: .*give auto, aligned, base, a score") as raised:
-        _check_yardstick(given)
-    assert "\n" not in str(raised.value)
+    assert re.fullmatch(".*give auto, aligned, base, a score .*", RUN_OPTIONS["--yardstick"].problem(given))
 
 
 def report(**ruler: object) -> JsonReport:

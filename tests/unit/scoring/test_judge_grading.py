@@ -18,7 +18,6 @@ from longctx.fixtures.scoring.judge import (
     JudgedClaim,
     JudgedSummary,
     JudgeSettings,
-    estimate,
     fingerprint,
 )
 from longctx.fixtures.scoring.judge.client import UnreadableReply
@@ -177,18 +176,6 @@ def test_a_summary_without_anything_to_compare_with_is_refused(changes: Mapping[
 def test_an_answer_without_references_is_refused() -> None:
     with pytest.raises(ValueError, match="cannot be judged"):
         replace(ANSWER, references=())
-
-
-def test_the_cost_is_estimated_before_the_first_request() -> None:
-    judged: list[Judged[Any]] = [ANSWER, SUMMARY, CLAIM, replace(ANSWER, answer="")]
-    cost = estimate(SETTINGS, judged)
-    characters = [len(question.text) for text in judged for question in text.questions()]
-    assert cost.calls == len(characters) == 5
-    assert sum(characters) / 4 <= cost.prompt_tokens <= sum(characters) / 4 + 5
-    assert cost.most_reply_tokens == 5 * SETTINGS.reply_tokens
-    assert "5 calls" in str(cost)
-    assert "estimated" in str(cost)
-    assert "\n" not in str(cost)
 
 
 def test_a_fingerprint_depends_on_the_verdicts_causes_and_not_on_the_server() -> None:
