@@ -228,7 +228,7 @@ OTHER_FORMATS = {
     "global_step9/mp_rank_00_model_states.pt": "DeepSpeed ZeRO", "zero_pp_rank_0_mp_rank_00_optim_states.pt": "ZeRO",
     "actor/model_world_size_8_rank_0.pt": rf"{VERL} fsdp --local_dir \S+/step_1000/actor --target_dir OUTPUT",
     "actor/dist_ckpt/common.pt": rf"{VERL} megatron --local_dir \S+/step_1000/actor --target_dir OUTPUT",
-    "mp_rank_00/model_optim_rng.pt": "Megatron; name a command with --convert", "common.pt": "Megatron",
+    "mp_rank_00/model_optim_rng.pt": "Megatron; name a command that exports it with --convert", "common.pt": "Megatron",
     "model.embedding.weight/.zarray": "Megatron", "llama.nemo": "NeMo", "context/model.yaml": "NeMo",
     "manifest.ocdbt": "Orbax", "flax_model.msgpack": "Flax", "tf_model.h5": "TensorFlow",
     "params.json": "belongs to another format",
