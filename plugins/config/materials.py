@@ -91,7 +91,7 @@ def open_assistants(options: Options, replies: JudgeReplies, *, deadline: float 
     assistant is needed.
     """
     settings = _settings(options)
-    judge = None if settings is None else Judge(settings, replies, TimeBudget(deadline))
+    judge = None if settings is None else Judge(settings, replies, TimeBudget(deadline, "--judge-url"))
     if options.nli_model is not None:
         from longctx.fixtures.engines.hf.entailment import NliModel  # loads torch
 

@@ -103,7 +103,7 @@ GUESTS: dict[str, tuple[str, ...]] = {
     "openai": ("fixtures.http.connection",),
     # Dashboards are written where a run asked for them, and nowhere else.
     "tensorboard": ("plugins.report.scalars",), "wandb": ("plugins.report.scalars",),
-    "requests": (), "httpx": (), "aiohttp": (),
+    "requests": ("fixtures.http.connection",), "httpx": (), "aiohttp": (),
     # To find a free port, and to see that the cluster of an address answers; nothing is sent.
     "socket": ("fixtures.engines.openai.server_process",),
     "nltk": ("fixtures.scoring.citations", "fixtures.scoring.rouge"), "punkt": ("fixtures.scoring.citations",),

@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import pytest
 
-from longctx.fixtures.calibration.recipe import LAST_STEP, CalibrationError, Spec, description, parse_spec
-from longctx.fixtures.calibration.weights import DRIFT, drifted
+from longctx.fixtures.calibration.recipe import LAST_STEP
+from longctx.fixtures.calibration.weights import drifted
 from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
 from longctx.fixtures.records import Sample
 from tests.helpers.calibrations import Calibrated, command, content, ready
@@ -53,54 +52,6 @@ def test_every_step_has_a_fingerprint_of_its_own() -> None:
     assert len({read_checkpoint(str(calibration_checkpoint(spec))).fingerprint for spec in ("full", BLIND, LATE)}) == 3
     first, second = ({"w": np.ones(900, np.float32)} for _ in range(2))
     assert (drifted(first, 1 / LAST_STEP)["w"] != drifted(second, 2 / LAST_STEP)["w"]).mean() > 0.9
-
-
-def test_weights_drift_in_proportion_to_the_step() -> None:
-    weights = {"w": np.ones((300, 300), np.float32)}
-    assert drifted(weights, 0.0) is weights
-    half, whole = (drifted(weights, progress)["w"].std() for progress in (0.5, 1.0))
-    assert whole == pytest.approx(DRIFT, rel=0.02)
-    assert half == pytest.approx(DRIFT / 2, rel=0.02)
-
-
-def test_a_blind_share_is_a_share_of_all_tokens() -> None:
-    quantiles = np.array(ready("full").roles.blind_quantiles)
-    for share in (0.1, 0.3, 0.6):
-        assert (quantiles < share).mean() == pytest.approx(share, abs=0.02)
-
-
-def test_the_description_names_the_blind_share() -> None:
-    text = description(Spec(blind=0.25))
-    assert text["blind"] == 0.25
-    assert text["curve"] == "1 at every length, for a share of 0.75 of all keys, and 0 for the others"
-
-
-@pytest.mark.parametrize(
-    ("text", "spec"),
-    [
-        ("full-blind=0.25", Spec(blind=0.25)),
-        ("graded-blind=0.1-step=16000", Spec(graded=True, blind=0.1, step=16000)),
-        ("4k-step=7-chat", Spec(window=4096, step=7, chat=True)),
-    ],
-)
-def test_a_step_of_a_run_has_a_name(text: str, spec: Spec) -> None:
-    assert parse_spec(text) == spec
-    assert spec.name == text
-
-
-@pytest.mark.parametrize(
-    "text", ["full-blind=1", "full-blind=", "full-blind=nan", "full-step=1-blind=0.1", "full-step=x"]
-)
-def test_an_unknown_share_or_step_is_refused(text: str) -> None:
-    with pytest.raises(
-        CalibrationError, match=r"^--model: unknown calibration:.*then -blind=0\.1, -step=3000 or -chat"
-    ):
-        parse_spec(text)
-
-
-def test_a_step_past_the_last_is_refused() -> None:
-    with pytest.raises(CalibrationError, match=r"^--model: calibration:full-step=16001 is step 16001; give one up to"):
-        parse_spec("full-step=16001")
 
 
 def test_the_command_writes_a_step_of_a_run(tmp_path: Path) -> None:

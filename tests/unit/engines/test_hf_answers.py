@@ -7,7 +7,6 @@ import inspect
 import json
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,14 +15,8 @@ from tokenizers import Tokenizer, decoders, models
 from torch import Tensor
 from transformers import MixtralConfig
 
-from longctx.fixtures.checkpoints import checkpoint
-from longctx.fixtures.engines import EngineError
-from longctx.fixtures.engines.hf import engine as hf_engine
 from longctx.fixtures.engines.hf import prefill
-from longctx.fixtures.engines.hf.decode import StopTracker, generate_batch
-from longctx.fixtures.engines.hf.settings import CPU_ROWS
-from longctx.fixtures.records import Generation, Prompt
-from longctx.plugins.runner.batches import batch_size
+from longctx.fixtures.engines.hf.decode import StopTracker
 from tests.helpers.tiny_engines import PROMPTS, Saved, engine_of, own_greedy, saved_in, texts
 from tests.helpers.tiny_models import (
     CONFIGS,
@@ -72,11 +65,6 @@ def test_answers_after_chunks_equal_those_after_whole_prompts(family: str, atten
     whole.prefill_mode = replace(engine.prefill_mode, least_chunk_tokens=None, largest_chunk_tokens=None)
     engine.prefill_mode = replace(engine.prefill_mode, least_chunk_tokens=16)
     assert texts(engine, PROMPTS) == texts(whole, PROMPTS)
-
-
-def test_answers_of_a_batch_in_chunks_equal_single_ones(saved: Saved) -> None:
-    engine = engine_of(saved("llama"), batch_size=4, prefill_chunk="16")
-    assert texts(engine, PROMPTS) == texts(engine_of(saved("llama")), PROMPTS)
 
 
 @pytest.mark.parametrize(
@@ -168,21 +156,6 @@ def test_rows_with_another_mask_or_other_positions_rule_batches_out(
     assert engine_of(saved("llama"), batch_size=4).facts.batch_size == 1
 
 
-@pytest.mark.parametrize("family", ["llama", "mistral", "longrope"])
-def test_computed_tokens_are_positions_through_the_model(family: str, saved: Saved) -> None:
-    engine = engine_of(saved(family))
-    seen = 0
-
-    def count(_: Any, __: Any, inputs: dict[str, Any]) -> None:
-        nonlocal seen
-        seen += inputs["input_ids"].numel()
-
-    engine.forward.model.register_forward_pre_hook(count, with_kwargs=True)
-    generations = list(engine.generate(PROMPTS))
-    assert sum(generation.computed_tokens or 0 for generation in generations) == seen
-    assert [generation.prompt_tokens for generation in generations] == [len(prompt.token_ids) for prompt in PROMPTS]
-
-
 def test_longrope_prefills_again_where_its_frequencies_change(saved: Saved) -> None:
     """Keys computed with the short frequencies do not fit queries computed with the long ones."""
     (generation,) = engine_of(saved("longrope")).generate([random_prompt(90, 12)])
@@ -262,44 +235,3 @@ def test_a_character_that_the_prompt_begins_is_part_of_the_answer() -> None:
     for token in euro[1:]:
         answer.add_token(token)
     assert answer.text == "\u20ac"
-
-
-def test_prompts_of_one_shape_share_a_batch_up_to_the_token_limit(
-    saved: Saved, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    engine = engine_of(saved("llama"))
-    assert engine.facts.batch_size == 1
-    engine.batch_size = 0
-    monkeypatch.setattr(hf_engine, "BATCH_TOKENS", 192)
-    sizes: list[int] = []
-
-    def record_and_generate(batch: list[Prompt], *arguments: Any) -> list[Generation | EngineError]:
-        sizes.append(len(batch))
-        return generate_batch(batch, *arguments)
-
-    monkeypatch.setattr(hf_engine, "generate_batch", record_and_generate)
-    prompts = [prompt([first, *random_prompt(n - 1).token_ids]) for first, n in enumerate((20, 30, 33, 40, 200, 10), 2)]
-    generations = list(engine.generate(prompts))
-    # Rows of 64 places, and one of 208.
-    assert sizes == [3, 1, 2]
-    assert [generation.prompt_tokens for generation in generations] == [20, 30, 33, 40, 200, 10]
-
-
-def test_answers_arrive_before_a_later_prompt_fails(saved: Saved) -> None:
-    stream = engine_of(saved("llama")).generate([random_prompt(20), prompt([])])
-    assert next(stream).prompt_tokens == 20
-    with pytest.raises(EngineError):
-        next(stream)
-
-
-def test_a_cpu_chooses_a_few_rows_for_a_large_model_and_fewer_for_long_prompts(
-    saved: Saved, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(checkpoint, "SMALL_PARAMETERS", 0)
-    engine = engine_of(saved("llama"))
-    assert engine.facts.batch_size == CPU_ROWS
-    rows = [engine._shape(random_prompt(tokens)).rows for tokens in (100, 900, 3000, 7000, 20_000)]
-    assert rows == [16, 16, 5, 2, 1]
-    # A worker claims as many as are decoded together, and a few more long ones, which may share a text.
-    panels: list[Any] = [SimpleNamespace(length=length) for length in (512, 4096, 32768)]
-    assert [batch_size(engine, panel) for panel in panels] == [16, 8, 8]

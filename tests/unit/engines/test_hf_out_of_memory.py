@@ -70,15 +70,6 @@ def test_a_whole_prompt_that_needs_too_much_memory_fails_with_the_chunk_to_use(
         list(engine.generate([random_prompt(600)]))
 
 
-def test_the_prefix_cache_is_freed_before_a_prompt_fails(ready: Ready, monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = ready("llama")
-    list(engine.generate(questions(1)))
-    failing_above(engine, monkeypatch, 0)
-    with pytest.raises(EngineError, match="out of memory"):
-        list(engine.generate(questions(2)))
-    assert engine.prefix_cache.ids == ()
-
-
 @pytest.mark.parametrize("batch_size", [1, 3])
 def test_another_models_cache_is_freed_before_a_batch_fails(
     batch_size: int, ready: Ready, monkeypatch: pytest.MonkeyPatch

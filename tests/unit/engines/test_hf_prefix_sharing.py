@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 
 from longctx.fixtures.corpora import Corpora
 from longctx.fixtures.engines import EngineError
-from longctx.fixtures.engines.hf import engine as hf_engine
 from longctx.fixtures.engines.hf import prefill
-from longctx.fixtures.engines.hf.decode import StopTracker, generate_batch
+from longctx.fixtures.engines.hf.decode import StopTracker
 from longctx.fixtures.engines.hf.engine import HfEngine
 from longctx.fixtures.records import Generation, Prompt
 from longctx.fixtures.tasks import TASKS
@@ -183,41 +182,8 @@ def test_a_snapshot_of_windows_and_states_serves_the_next_call(
     assert generation.text == own_greedy(engine, second)
 
 
-def test_the_cache_of_another_text_is_freed(ready: Ready) -> None:
-    engine = ready("llama")
-    list(engine.generate([random_prompt(50)]))
-    first_cache = engine.prefix_cache._cache
-    list(engine.generate([prompt([1, *random_prompt(51).token_ids])]))
-    assert engine.prefix_cache._cache is not first_cache
-
-
-def test_answers_are_in_the_order_of_the_prompts(ready: Ready) -> None:
-    prompts = [*questions(2), random_prompt(20, 3), *questions(4)[2:], random_prompt(33, 2)]
-    generations = list(ready("llama").generate(prompts))
-    assert [generation.prompt_tokens for generation in generations] == [len(prompt.token_ids) for prompt in prompts]
-    assert sum(count(generation.reused_tokens) > 0 for generation in generations) == 3
-
-
 def test_a_prompt_that_cannot_be_read_leaves_earlier_answers(ready: Ready) -> None:
     stream = ready("llama").generate([random_prompt(20), prompt([]), random_prompt(20)])
     assert next(stream).prompt_tokens == 20
     with pytest.raises(EngineError, match="no tokens"):
         next(stream)
-
-
-def test_prompts_with_and_without_a_common_prefix_share_batches_of_one_shape(
-    ready: Ready, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    engine = ready("llama", 3)
-    unrelated = [prompt([first, *random_prompt(160 + first).token_ids], ANSWER) for first in (2, 3)]
-    prompts = [unrelated[0], *questions(4), random_prompt(20, 3), unrelated[1]]
-    batches: list[list[int]] = []
-
-    def record_and_generate(batch: list[Prompt], *arguments: Any) -> list[Generation | EngineError]:
-        batches.append([prompts.index(prompt) for prompt in batch])
-        return generate_batch(batch, *arguments)
-
-    monkeypatch.setattr(hf_engine, "generate_batch", record_and_generate)
-    generations = list(engine.generate(prompts))
-    assert batches == [[0, 1, 2], [3, 4, 6], [5]]
-    assert [generation.reused_tokens for generation in generations] == [0, 0, *[len(TEXT)] * 3, 0, 0]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
-from typing import Any
 
 import pytest
 import torch
@@ -12,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longctx.fixtures.corpora import Corpora
-from longctx.fixtures.engines.hf.decode import StopTracker, is_settled
+from longctx.fixtures.engines.hf.decode import is_settled
 from longctx.fixtures.engines.hf.engine import HfEngine
 from longctx.fixtures.records import Generation, Sample
 from longctx.fixtures.scoring.match import settled_by_all, settled_by_any, string_match_all, string_match_any
@@ -23,7 +22,7 @@ from longctx.plugins.runner.samples import prompt_key
 from tests.helpers.counts import count
 from tests.helpers.runs import calibration_checkpoint
 from tests.helpers.tiny_engines import engine_of
-from tests.helpers.tiny_models import CONFIGS, byte_tokenizer, prompt, random_prompt, save_model
+from tests.helpers.tiny_models import CONFIGS, byte_tokenizer, random_prompt, save_model
 
 SETTLED = [name for name, task in TASKS.items() if task.settled_by]
 # Letters whose lower case is longer or depends on the next letter, and parts of stop strings.
@@ -80,36 +79,6 @@ def test_an_early_end_changes_no_score(name: str, data: st.DataObject) -> None:
     ends = (end for end in range(len(text) + 1) if is_settled(text[:end], sample.prompt.settled_by))
     early = text[: next(ends, len(text))]
     assert TASKS[name].score(sample, early) == TASKS[name].score(sample, text)
-
-
-@given(
-    tokens=st.lists(st.integers(2, 299), min_size=1, max_size=40),
-    start=st.integers(0, 39),
-    length=st.integers(1, 4),
-    stops=st.lists(st.sampled_from(["a", " the", "\n", "o\n"]), max_size=2),
-)
-def test_tokens_after_an_early_end_would_not_change_the_score(
-    tokens: list[int], start: int, length: int, stops: list[str]
-) -> None:
-    tokenizer = byte_tokenizer_once()
-    unsettled = prompt([5, 6, 7], len(tokens), stop=tuple(stops))
-    whole = StopTracker(unsettled, tokenizer, frozenset())
-    for token in tokens:
-        whole.add_token(token)
-    full = tokenizer.decode(tokens)
-    reference = full[start % (len(full) or 1) :][:length] or "x"
-    if "\ufffd" in reference:
-        return
-    early = StopTracker(replace(unsettled, settled_by=((reference,),)), tokenizer, frozenset())
-    for token in tokens:
-        early.add_token(token)
-    assert string_match_any(early.text, [reference]) == string_match_any(whole.text, [reference])
-    assert len(early.tokens) <= len(whole.tokens)
-
-
-@cache
-def byte_tokenizer_once() -> Any:
-    return byte_tokenizer()
 
 
 def test_decoding_ends_with_the_token_that_settles_the_score(tmp_path_factory: pytest.TempPathFactory) -> None:

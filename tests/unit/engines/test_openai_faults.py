@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 from longctx.fixtures.engines import EngineError
-from longctx.fixtures.engines.openai import engine, requests
+from longctx.fixtures.engines.openai import engine
 from longctx.fixtures.http.connection import Connection
 from longctx.fixtures.http.retry import MOST_ATTEMPTS, Attempts, RequestFailure, RetryPolicy, TimeBudget
 from tests.helpers.clients import answers, asking, echo, endpoint_of, engine_of, refused
@@ -184,7 +184,7 @@ def test_a_busy_server_is_waited_for_once(server: ChatServer, failing: Response)
 def test_a_server_that_comes_back_is_used_again(
     server: ChatServer, monkeypatch: pytest.MonkeyPatch, first: str, api: str
 ) -> None:
-    monkeypatch.setattr(requests, "CHECK_INTERVAL_SECONDS", 0.3)
+    monkeypatch.setattr("longctx.fixtures.engines.openai.engine.CHECK_INTERVAL_SECONDS", 0.3)
     server.answer = lambda _: Response(status=503)
     engine = engine_of(server, retry_policy=0.2, endpoint=endpoint_of(server, api=api))
     prompt = asking("one two", turns=("one two", ""))

@@ -97,7 +97,7 @@ def test_prompts_with_a_common_prefix_wait_for_the_first_of_them(server: ChatSer
 def test_families_share_half_of_their_tokens() -> None:
     sent: list[tuple[int, ...]] = []
 
-    def send(prompt: Prompt, _: threading.Event) -> Generation:
+    def send(prompt: Prompt) -> Generation:
         sent.append(prompt.token_ids)
         return Generation(
             text="", prompt_tokens=4, generated_tokens=1, computed_tokens=5, reused_tokens=0, finish="stop", seconds=0.0

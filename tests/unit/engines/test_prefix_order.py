@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longctx.fixtures.engines.prefix_order import branch_depths, common_prefix, visiting_order
-from tests.helpers.counts import PrefillTokens, prefill_token_counts
+from tests.helpers.counts import prefill_token_counts
 
 IDS = st.lists(st.integers(0, 2), min_size=1, max_size=12).map(tuple)
 PROMPTS = st.lists(IDS, min_size=1, max_size=8)
@@ -14,13 +14,6 @@ PROMPTS = st.lists(IDS, min_size=1, max_size=8)
 
 def nodes(prompts: list[tuple[int, ...]]) -> set[tuple[int, ...]]:
     return {ids[:end] for ids in prompts for end in range(1, len(ids) + 1)}
-
-
-@given(IDS, IDS)
-def test_a_common_prefix_is_the_longest(one: tuple[int, ...], other: tuple[int, ...]) -> None:
-    length = common_prefix(one, other)
-    assert one[:length] == other[:length]
-    assert length == min(len(one), len(other)) or one[length] != other[length]
 
 
 @given(PROMPTS, IDS)
@@ -57,24 +50,9 @@ def test_branch_depths_contain_the_prefix_of_every_later_prompt(prompts: list[tu
         before = ids
 
 
-def test_prompts_that_share_nothing_keep_their_order() -> None:
-    assert visiting_order([(3,), (1,), (2,)]) == (0, 1, 2)
-
-
-def test_the_cached_prompt_is_continued_first() -> None:
-    prompts = [(9, 9), (1, 2, 7), (1, 2, 3, 4), (1, 5)]
-    assert visiting_order(prompts, cached=(1, 2, 3, 3)) == (2, 1, 3, 0)
-
-
 def test_a_chain_of_a_thousand_prompts_needs_no_deep_recursion() -> None:
     chain = [tuple([0] * length) for length in range(1, 1200)]
     assert visiting_order(chain) == tuple(range(1199))
-
-
-def test_questions_on_one_context_compute_it_once() -> None:
-    context = tuple(range(1000))
-    counts = prefill_token_counts([(*context, 5000 + number, 6000, 7000) for number in range(3)])
-    assert counts == (PrefillTokens(1003, 0), PrefillTokens(3, 1000), PrefillTokens(3, 1000))
 
 
 def test_a_prefix_is_reused_in_whole_chunks() -> None:
