@@ -235,9 +235,8 @@ class Chain:
 
     def _compare(self, position: int, baseline: int, bounds: Bounds) -> tuple[str | None, list[int]]:
         """Compare two positions on random samples; return the verdict, and the samples that it needed."""
-        clear = bounds.drop_points / 2 if bounds.clear_points is None else bounds.clear_points
         pairing = NonInferiority(
-            drop=bounds.drop_points / 100, clear=clear / 100, alpha=1 - bounds.confidence,
+            drop=bounds.drop_points / 100, clear=bounds.drop_points / 200, alpha=1 - bounds.confidence,
             finite_population=True,
         )  # fmt: skip
         panel = Panel("ruler", CASE.length, [CASE], seed=0, hypotheses=(), non_inferiority=pairing)

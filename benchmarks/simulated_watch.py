@@ -241,7 +241,7 @@ def _document(evaluator: GateEvaluator) -> dict[str, Any]:
     return {
         "gates": [
             msgspec.to_builtins(verdict)
-            | {"fails": blocks(verdict, evaluator.thresholds, narrowed=False), "cases": list(results)}
+            | {"fails": blocks(verdict, narrowed=False), "cases": list(results)}
             for verdict in verdicts
         ],
         "cases": [

@@ -18,6 +18,7 @@ from longctx.fixtures.records import Verdict
 from longctx.fixtures.shown_text import visible_line
 from longctx.plugins.collection import cases_of, is_thresholds_file, parameter_id, usage_error
 from longctx.plugins.config.invocation import CONFTEST
+from longctx.plugins.report.gate_reasons import reason_text
 from longctx.plugins.runner.results import fails
 from longctx.plugins.stash import (
     COLLECTED_TESTS,
@@ -32,7 +33,7 @@ from longctx.plugins.stash import (
 )
 from longctx.plugins.thresholds.records import Thresholds
 from longctx.plugins.verdicts.diagnoses import Diagnosis, case_blocks
-from longctx.plugins.verdicts.evaluate import blocks, shown_verdict
+from longctx.plugins.verdicts.evaluate import blocks
 from longctx.plugins.verdicts.evaluation import Evaluation
 from longctx.plugins.verdicts.selection import (
     NamedGate,
@@ -242,7 +243,7 @@ def _log_gates(session: pytest.Session, evaluation: Evaluation) -> None:
     run = session.config.stash[RUN]
     narrowed = evaluation.is_narrowed(run.available)
     place = visible_line(Path(run.options.thresholds).name)
-    tests = [_gate_reports(verdict, run.thresholds, place=place, narrowed=narrowed) for verdict in evaluation.verdicts]
+    tests = [_gate_reports(verdict, place=place, narrowed=narrowed) for verdict in evaluation.verdicts]
     bad = sorted(case for case, diagnosis in evaluation.diagnoses.items() if diagnosis.bad)
     tests += [_case_reports(case, evaluation.diagnoses[case], run.thresholds, place=place) for case in bad]
     for reports in tests:
@@ -276,26 +277,28 @@ def _case_reports(case: str, diagnosis: Diagnosis, thresholds: Thresholds, *, pl
     return _named(report, teardown, "fail" if report.failed else "reported (fail)")
 
 
-def _gate_reports(verdict: Verdict, thresholds: Thresholds, *, place: str, narrowed: bool) -> TestReports:
+def _gate_reports(verdict: Verdict, *, place: str, narrowed: bool) -> TestReports:
     """Return the reports of a gate's test in the file `place`: failed, passed, or skipped if it was not measured."""
-    line = f"{verdict.name}: {verdict.verdict}: {verdict.reason}"
+    reason = reason_text(verdict)
+    line = f"{verdict.name}: {verdict.verdict}: {reason}"
     name = f"gate[{verdict.name}]"
-    names = ("kind", "measured", "required", "samples", "of", "verdict", "blocking", "reason")
+    names = ("kind", "measured", "required", "samples", "of", "verdict", "blocking")
     properties = [(name, value) for name in names if (value := getattr(verdict, name)) is not None]
+    properties.append(("reason", reason))
     pairs = {name: getattr(verdict, name) for name in ("interval", "model_interval", "haystack_correlation")}
     properties += [(name, "{} {}".format(*pair)) for name, pair in pairs.items() if pair is not None]
     report, teardown = (
         passed_report(name, place, "call", properties),
         passed_report(name, place, "teardown", properties),
     )
-    if blocks(verdict, thresholds, narrowed=narrowed):
+    if blocks(verdict, narrowed=narrowed):
         report.outcome, report.longrepr = "failed", line
     elif verdict.verdict in ("fail", "error"):
         report.outcome, report.longrepr = "skipped", line
-        report.wasxfail = REPORTED_ONLY + verdict.reason
+        report.wasxfail = REPORTED_ONLY + reason
     elif verdict.verdict != "pass":
-        report.outcome, report.longrepr = "skipped", (place, 1, f"Skipped: {verdict.reason}")
-    word = shown_verdict(verdict.verdict)
+        report.outcome, report.longrepr = "skipped", (place, 1, f"Skipped: {reason}")
+    word: str = verdict.verdict
     return _named(report, teardown, word if verdict.blocking else f"reported ({word})")
 
 

@@ -269,7 +269,7 @@ def _detects(run: Run, panel: Panel, baseline: Baseline) -> str:
     losses = f"{_loss(loss, 'of the mean')}, {_loss(case_loss, 'of one case')}"
     text = f"{available:,} of {planned:,} pairs detect {losses}"
     if available < planned and not can_rule_out(panel.non_inferiority, queue, available):
-        return f"underpowered for a loss of {settings.drop:g} points: {text}"
+        return f"too few pairs for a loss of {settings.drop:g} points: {text}"
     confirmation, haystacks_in_all = panel.non_inferiority.confirmation, queue.unit_count(available)
     if confirmation is not None and (loss is None or loss > LARGE_LOSS):
         below = f"below {to_points(loss):.0f} points " if loss else ""

@@ -93,7 +93,7 @@ def _last_line(reporter: Any, pytests_parts: list[Part], pytests_colour: str) ->
     colours: set[str] = set()
     for _, markup in parts:
         colours |= {name for name, is_set in markup.items() if is_set}
-    is_open = "gates: undecided" in reporter.stats or "gates: underpowered" in reporter.stats
+    is_open = "gates: undecided" in reporter.stats
     main_colour = "yellow"
     if "red" in colours:
         main_colour = "red"

@@ -44,16 +44,13 @@ class Bounds:
     confidence: float
     """Probability that the verdict is right, 0 to 1."""
     drop_points: float = 2.0
-    """Loss, in points, from which the checkpoint is bad."""
-    clear_points: float | None = None
-    """Loss, in points, up to which it is good; None for half of `drop_points`."""
+    """Loss, in points, from which the checkpoint is bad. Up to half of it it is good."""
 
     def as_toml(self) -> str:
         """Return the text of the thresholds file."""
-        clear = "" if self.clear_points is None else f"clear = {self.clear_points!r}\n"
         return (
-            f"[verdict]\nconfidence = {self.confidence!r}\n\n[regression]\ndrop = {self.drop_points!r}\n{clear}"
-            'lost_here = "fail"\ncases = "report"\nblocking = false\n'
+            f"[verdict]\nconfidence = {self.confidence!r}\n\n[regression]\ndrop = {self.drop_points!r}\n"
+            'about = "samples"\ncases = "report"\nblocking = false\n'
         )
 
 
@@ -61,8 +58,8 @@ def search_bounds(loss_points: float, *, alpha: float) -> Bounds:
     """Return the bounds for a step that may have a loss, wrong with probability `alpha` at most."""
     return Bounds(
         confidence=1 - alpha,
-        drop_points=DROP_SHARE * loss_points,
-        clear_points=CLEAR_SHARE * loss_points,
+        # With half of it, half of the loss is the limit where all pairs are known.
+        drop_points=2 / 3 * loss_points,
     )
 
 
@@ -167,9 +164,8 @@ def compare_step(suite: Suite, model: Path, baseline: Path, bounds: Bounds, case
         return Comparison(verdict="skipped", reason=run.reason or "the run compared nothing")
     if gate.measured is None or gate.interval is None:
         return Comparison(verdict="skipped", reason=gate.reason)
-    assert bounds.clear_points is not None
-    # A run that stops early on a time budget may leave the gate inconclusive: the nearer bound then decides.
-    half_way = -(bounds.drop_points + bounds.clear_points) / 2
+    # A run that stops early on a time budget may leave the gate undecided: the nearer bound then decides.
+    half_way = -0.75 * bounds.drop_points
     is_bad = {"fail": True, "pass": False}.get(gate.verdict, gate.measured <= half_way)
     return Comparison(
         verdict="bad" if is_bad else "good",

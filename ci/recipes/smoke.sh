@@ -3,7 +3,7 @@
 #
 #     ci/recipes/smoke.sh MODEL
 #
-# Gates that ten minutes leave inconclusive pass (ci/recipes/smoke.toml); only a shown failure fails.
+# Gates that ten minutes leave undecided pass (ci/recipes/smoke.toml); only a shown failure fails.
 set -euo pipefail
 
 MODEL=${1:?give a checkpoint directory}

@@ -4,7 +4,7 @@
 #SBATCH --gpus-per-node=1
 #SBATCH --time=00:30:00
 # Evaluate the gates on the samples that the array left in the journal. The run starts no sample itself (--budget);
-# gates without enough samples are inconclusive. It needs a node of the same kind, because results are stored by device.
+# gates without enough samples are undecided. It needs a node of the same kind, because results are stored by device.
 # See settings.sh.
 set -euo pipefail
 cd "${SLURM_SUBMIT_DIR:-$PWD}"

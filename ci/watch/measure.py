@@ -28,7 +28,6 @@ from longctx.fixtures.installation import CASES_DIRECTORY
 from longctx.fixtures.records.report import JsonReport, ReportCase, ReportGate
 from longctx.plugins.report.sections.engine import failed_properties
 
-OPEN = ("inconclusive", "lost here")
 LAST_GOOD = "last-good"
 # The folder of the reports on more samples, with their number.
 MORE_SAMPLES = "samples-{}"
@@ -196,17 +195,17 @@ def _verdict_of(run: SuiteRun) -> tuple[Verdict, tuple[str, ...]]:
     gates = [gate for gate in run.report.gates if gate.blocking]
     if run.exit_code == 0:
         # A checkpoint with an open comparison, or a loss that may be chance, must not become the last good step.
-        unsure = [gate for gate in gates if gate.kind == "regression" and gate.verdict in OPEN]
-        doubts = [gate for gate in gates if gate.verdict == "near"]
+        unsure = [gate for gate in gates if gate.kind == "regression" and gate.verdict == "undecided"]
+        doubts = [gate for gate in gates if gate.kind != "regression" and gate.verdict == "undecided"]
         reasons = tuple(f"{gate.name}: {gate.reason}" for gate in (*unsure, *doubts))
         return ("inconclusive" if unsure else "pass"), reasons
     lines = [f"{gate.name}: {gate.reason}" for gate in gates if gate.fails]
     for case in run.report.cases:
         if case.verdict in ("fail", "error"):
             lines.append(f"{case.id}: {case.error or case.decided_by}")
-    words = {result.verdict for result in _failed(run.report)}
-    verdict: Verdict = "error" if "error" in words else "fail"
-    if words == {"underpowered"}:
+    failed = _failed(run.report)
+    verdict: Verdict = "error" if any(result.verdict == "error" for result in failed) else "fail"
+    if failed and all(isinstance(gate, ReportGate) and gate.because == "short baseline" for gate in failed):
         verdict = "underpowered"
     return verdict, tuple(lines) or (f"pytest ended with code {run.exit_code}",)
 

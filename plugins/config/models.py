@@ -231,7 +231,7 @@ def extend_baseline(run: Run, invocation: Invocation) -> Run:
     cannot take part, `Baseline.limit` says why.
     """
     baseline = run.baseline
-    if baseline is None or baseline.checkpoint is not None or run.thresholds.regression.underpowered != "extend":
+    if baseline is None or baseline.checkpoint is not None or not run.thresholds.regression.extend:
         return run
     if _is_complete(run, baseline):
         return run

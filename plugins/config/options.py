@@ -93,7 +93,7 @@ OPTIONS: tuple[Option, ...] = (
         shown_default="thresholds.toml"),
     Option(flag="--full", kind="flag", help="measure all samples, even after the verdicts are final"),
     Option(flag="--budget", kind="number", metavar="MINUTES",
-        help="start no sample after this time; open verdicts become inconclusive",
+        help="start no sample after this time; open verdicts stay undecided",
         is_valid=lambda number: 0 < number < math.inf, accepted="a number of minutes above 0, such as 30 or 2.5"),
     Option(flag="--preflight", kind="flag", key=None, help="check all samples of the run without loading a model",
         watch="use longctx run --preflight", bisect="and use longctx run --preflight",

@@ -18,7 +18,7 @@ from msgspec import structs
 
 from longctx.fixtures.checkpoints.consistency import text_config
 from longctx.fixtures.checkpoints.steps import step_of
-from longctx.fixtures.records import Case, CaseResult, Outcome
+from longctx.fixtures.records import Case, CaseResult, Outcome, Verdict
 from longctx.fixtures.records.report import (
     DepthScore,
     JsonReport,
@@ -31,6 +31,7 @@ from longctx.fixtures.records.report import (
 from longctx.fixtures.thinking import begins_with_thought
 from longctx.plugins.evidence.points import to_points
 from longctx.plugins.report.formats import DEPTH_BINS
+from longctx.plugins.report.gate_reasons import reason_text
 from longctx.plugins.report.sections.comparison import regression
 from longctx.plugins.report.sections.cost import tokens_of
 from longctx.plugins.report.sections.engine import server_notes
@@ -59,11 +60,7 @@ def document(summary: RunSummary) -> JsonReport:
         run=_run(summary),
         cases=tuple(_case(evaluation, case) for case in evaluation.measured.scope.cases),
         gates=tuple(
-            ReportGate(
-                **asdict(verdict),
-                fails=blocks(verdict, evaluation.thresholds, narrowed=narrowed),
-                cases=named[verdict.name].cases,
-            )
+            _gate(verdict, fails=blocks(verdict, narrowed=narrowed), cases=named[verdict.name].cases)
             for verdict in evaluation.verdicts
         ),
         ruler=ruler_summary(run, evaluation),
@@ -75,6 +72,12 @@ def document(summary: RunSummary) -> JsonReport:
         invariance=None if findings is None else tuple(findings),
         server=server_notes(evaluation.measured, summary.facts),
     )
+
+
+def _gate(verdict: Verdict, *, fails: bool, cases: tuple[str, ...]) -> ReportGate:
+    facts = asdict(verdict)
+    known = {name: facts[name] for name in ReportGate.__struct_fields__ if name in facts}
+    return ReportGate(**known, reason=reason_text(verdict), fails=fails, cases=cases)
 
 
 def _model(summary: RunSummary) -> ReportModel:
@@ -147,7 +150,7 @@ def _case(evaluation: Evaluation, case: Case) -> ReportCase:
     entry = _case_entry(case, evaluation.measured.results.get(case.id))
     is_unfinished = case.id in evaluation.measured.unfinished
     verdict, decided_by = entry.verdict, entry.decided_by
-    if (evaluation.measured.scope.signal == "likelihood" or is_unfinished) and verdict == "inconclusive":
+    if (evaluation.measured.scope.signal == "likelihood" or is_unfinished) and verdict == "undecided":
         verdict = "not measured"
     if is_unfinished:
         decided_by = f"interrupted after {entry.samples} of {entry.planned} samples"
@@ -198,7 +201,7 @@ def _case_entry(case: Case, result: CaseResult | None) -> ReportCase:
         fill=(median(fills), min(fills)) if fills else None,
         cut=100 * cut_texts / len(outcomes) if case.id.startswith(QUESTIONS_TEST) and outcomes else None,
         floor=None,
-        verdict="error" if error else "inconclusive" if score is None else "pass",
+        verdict="error" if error else "undecided" if score is None else "pass",
         decided_by=None if score is None else decided_by,
         by_depth=by_depth(outcomes),
         failures=dict(sorted(Counter(o.score.failure for o in outcomes if o.score.failure).items())),

@@ -29,7 +29,6 @@ from longctx.plugins.report.formats import shares_text, short_length
 from longctx.plugins.report.html.page import render
 from longctx.plugins.report.sections.suites import frontier_means
 from longctx.plugins.report.tables import Cell, Row, Table, text_row, verdict_cell
-from longctx.plugins.verdicts.evaluate import shown_verdict
 
 # A search writes it beside its comparisons.
 SEARCH_RESULT = "bisect.json"
@@ -244,7 +243,7 @@ def step_charts(reports: Sequence[StepReport]) -> dict[str, Any]:
 def _report_table(reports: Sequence[StepReport], folder: Path | None) -> Table:
     rows = []
     for report in reports:
-        verdicts = Counter(shown_verdict(gate.verdict) for gate in report.document.gates if gate.blocking)
+        verdicts = Counter[str](gate.verdict for gate in report.document.gates if gate.blocking)
         page = report.path.with_suffix(".html")
         link = os.path.relpath(page, folder) if folder is not None and page.is_file() else ""
         texts = (

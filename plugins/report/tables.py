@@ -6,8 +6,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from longctx.plugins.verdicts.evaluate import shown_verdict
-
 Tone = Literal["", "good", "warning", "bad"]
 RowKind = Literal["task", "mean", "total", "detail"]
 
@@ -81,4 +79,4 @@ def text_row(name: str, *texts: str, kind: RowKind = "task") -> Row:
 
 def verdict_cell(verdict: str | None) -> Cell:
     """Return a cell with a verdict in its colour; a hyphen without one."""
-    return Cell() if verdict is None else Cell(text=shown_verdict(verdict), style=f"tag {verdict.replace(' ', '-')}")
+    return Cell() if verdict is None else Cell(text=verdict, style=f"tag {verdict.replace(' ', '-')}")

@@ -6,9 +6,11 @@ not have is an error too, because a misspelt key would otherwise silently have n
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
@@ -42,7 +44,21 @@ Score = Annotated[float, Meta(ge=0, le=100, description="a score from 0 to 100")
 ScoreOrReference = Annotated[Score | Literal["reference"], Meta(description='a score from 0 to 100, or "reference"')]
 Tasks = Annotated[list[str], Meta(description="a list of task names")]
 Lengths = Annotated[list[str | int], Meta(description='a list such as ["8k"]')]
+Effect = Literal["pass", "fail"]
 Value = TypeVar("Value", bound=msgspec.Struct)
+# Keys of older files with the keys that replaced them, by value.
+OLD_KEYS: Mapping[tuple[str, str], Mapping[str, Mapping[str, str | bool]]] = {
+    ("[verdict]", "inconclusive"): {"fail": {}, "pass": {"undecided": "pass"}},
+    ("[verdict]", "near"): {"samples": {"about": "samples"}, "pass": {"about": "model"}},
+    ("[regression]", "inconclusive"): {"pass": {}, "fail": {"undecided": "fail"}},
+    ("[regression]", "lost_here"): {"report": {"about": "model"}, "fail": {"about": "samples"}},
+    ("[regression]", "underpowered"): {
+        "extend": {"extend": True}, "fail": {"extend": False}, "report": {"extend": False, "undecided": "pass"},
+    },
+    ("[regression]", "population"): {"True": {}},
+    ("[regression]", "clear"): {},
+}  # fmt: skip
+REMOVED = {"population": "a loss is always tested for the model", "clear": "it is always half of drop"}
 
 
 class _Table(msgspec.Struct, forbid_unknown_fields=True):
@@ -86,6 +102,7 @@ class _RulerGate(_Table, kw_only=True):
     tasks: Tasks | None = None
     above: ScoreOrReference
     blocking: bool = True
+    undecided: Effect | None = None
 
 
 class _LevelGate(_RulerGate, kw_only=True):
@@ -106,6 +123,7 @@ class _CategoryGate(_Table, kw_only=True):
     category: Category
     above: ScoreOrReference
     blocking: bool = True
+    undecided: Effect | None = None
     lengths: Lengths | None = None
 
 
@@ -118,6 +136,7 @@ class _LikelihoodGate(_Table, kw_only=True):
     category: Category | None = None
     above: Annotated[float, Meta(ge=0, le=100, description="a gain in nats per token, or a recovery from 0 to 100")]
     blocking: bool = True
+    undecided: Effect | None = None
     lengths: Lengths | None = None
 
 
@@ -144,12 +163,13 @@ def load_thresholds(
         raise ThresholdsError(f"--thresholds: cannot read {path} ({error.strerror}); give a TOML file") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ThresholdsError(f"--thresholds: {path} is not TOML: {error}") from error
+    notes: list[str] = []
     try:
         file = _converted(data, _File, "the file")
         references = _references(file.reference)
         gates = _gates(file.gate, known_tasks)
-        verdict = _converted(file.verdict, VerdictSettings, "[verdict]")
-        regression = _regression(file.regression)
+        verdict = _settings(file.verdict, VerdictSettings, "[verdict]", notes)
+        regression = _settings(file.regression, RegressionSettings, "[regression]", notes)
         floors = _floors(file.floor, known_tasks)
     except ValueError as error:
         raise ThresholdsError(f"--thresholds: {path}: {error}") from error
@@ -158,7 +178,15 @@ def load_thresholds(
         if task in names:
             raise ThresholdsError(f"--tasks: above of {task!r}: the thresholds have a gate of that name; remove one")
         gates.append(Gate(name=task, kind="level", tasks=(task,), above=above))
-    return Thresholds(references=references, gates=tuple(gates), verdict=verdict, regression=regression, floors=floors)
+    gates = [gate if gate.undecided else replace(gate, undecided=verdict.undecided) for gate in gates]
+    return Thresholds(
+        references=references,
+        gates=tuple(gates),
+        verdict=verdict,
+        regression=regression,
+        floors=floors,
+        notes=tuple(notes),
+    )
 
 
 def _gates(tables: Sequence[Mapping[str, Any]], known_tasks: Mapping[str, str]) -> list[Gate]:
@@ -170,12 +198,21 @@ def _gates(tables: Sequence[Mapping[str, Any]], known_tasks: Mapping[str, str]) 
     return gates
 
 
-def _regression(values: Any) -> RegressionSettings:
-    settings = _converted(values, RegressionSettings, "[regression]")
-    if settings.clear is not None and settings.clear >= settings.drop:
-        problem = f"clear is {settings.clear:g}; write a number below drop, which is {settings.drop:g}"
-        raise ValueError(f"[regression]: {problem}")
-    return settings
+def _settings(values: Any, table: type[Value], place: str, notes: list[str]) -> Value:
+    """Return a table of settings, and note its keys that have another name now."""
+    current = dict(values) if isinstance(values, dict) else values
+    for key in [key for known, key in OLD_KEYS if known == place and isinstance(current, dict) and key in current]:
+        by_value, value = OLD_KEYS[place, key], current.pop(key)
+        if str(value) not in by_value:
+            problem = f"write one of {', '.join(by_value)}"
+            if key in REMOVED:
+                problem = f"remove it, because {REMOVED[key]}"
+            raise ValueError(f"{place}: {key} is {value!r}; {problem}")
+        replaced = by_value[str(value)]
+        current = {**replaced, **current}
+        new = " and ".join(f"{name} = {json.dumps(new)}" for name, new in replaced.items()) or "the default"
+        notes.append(f"{place}: {key} = {json.dumps(value)} is an old key; write {new}")
+    return _converted(current, table, place)
 
 
 def _floors(values: Any, known_tasks: Mapping[str, str]) -> dict[str, float]:
@@ -267,6 +304,7 @@ def _gate(values: Mapping[str, Any], known_tasks: Mapping[str, str]) -> Gate:
             at_least=None if given.get("at_least") in (None, "claimed") else _length("at_least", given["at_least"]),
             rising=given.get("weights") == "rising",
             measure=given.get("measure"),
+            undecided=given.get("undecided"),
         )
     except ValueError as error:
         raise ValueError(f"{place}: {error}") from error

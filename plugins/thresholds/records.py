@@ -11,6 +11,7 @@ from msgspec import Meta
 
 from longctx.fixtures.installation import SUITE
 from longctx.fixtures.lengths import format_length
+from longctx.fixtures.records import UndecidedEffect
 
 SHIPPED = SUITE / "thresholds.toml"
 Aspect = Literal["retrieval", "tracing", "aggregation", "qa"]
@@ -80,6 +81,9 @@ class Gate:
     measure: Literal["gain", "recovery"] | None = None
     """The measure of a gate on likelihood; None for other gates."""
 
+    undecided: UndecidedEffect | None = None
+    """The effect of an undecided verdict on the run; None for the default, which depends on the reason."""
+
     @property
     def is_estimate(self) -> bool:
         """True for a gate that measures a category's mean and requires nothing."""
@@ -105,12 +109,12 @@ class VerdictSettings(
     """The half width, in points, of the interval around a mean that no gate requires at which measuring it ends; 0 for
     all samples."""
 
-    inconclusive: Literal["pass", "fail"] = "fail"
-    """The result of a blocking gate that the time budget left open."""
+    undecided: UndecidedEffect | None = None
+    """The effect of an undecided gate that does not say it itself."""
 
-    near: Literal["samples", "pass"] = "samples"
-    """The verdict on a mean that is not shown to be below its threshold for the model: that on the planned samples
-    ("samples"), or none that fails ("pass"). In a series of runs it is always the second."""
+    about: Literal["samples", "model"] = "samples"
+    """What fails: planned samples whose mean is too low ("samples"), or a model that is shown to be below its threshold
+    ("model"), as always in a series of runs."""
 
 
 class RegressionSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -119,8 +123,11 @@ class RegressionSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     drop: Annotated[float, Meta(ge=0.1, le=100)] = 2.0
     """The loss in points, of the mean at a length, that a pass rules out."""
 
-    inconclusive: Literal["pass", "fail"] = "pass"
-    """The result of a comparison that stays open after all samples."""
+    undecided: UndecidedEffect | None = None
+    """The effect of an undecided comparison; None if it fails only for a baseline with too few results."""
+
+    about: Literal["model", "samples"] = "model"
+    """What fails: a loss that is shown for the model ("model"), or any on the planned samples ("samples")."""
 
     blocking: bool = True
     """True if a failure fails the run."""
@@ -131,25 +138,8 @@ class RegressionSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     cases: Literal["fail", "report"] = "report"
     """"fail" if a case reported as worse than the baseline fails the run. A case below its floor always does."""
 
-    underpowered: Literal["extend", "fail", "report"] = "extend"
-    """The use of a report with too few results as baseline: let its checkpoint answer the missing samples, else fail
-    the run ("extend"); fail the run if the comparison stays open ("fail"); or only report that it does ("report")."""
-
-    clear: Annotated[float, Meta(ge=0, le=100)] | None = None
-    """The loss in points, below `drop`, that a failure exceeds for certain; None for half of `drop`."""
-
-    population: bool = True
-    """True if the losses are those on the planned samples, so that all of them always decide; False if they are
-    those of the models, of which the samples are a part and a shared haystack is one observation."""
-
-    lost_here: Literal["report", "fail"] = "report"
-    """The effect of a loss on the planned samples that is not shown for the model: "report" names it "lost here";
-    "fail" fails the run, so that no such loss has to be shown for the model."""
-
-    @property
-    def clear_points(self) -> float:
-        """`clear`, or its default of half of `drop`."""
-        return self.drop / 2 if self.clear is None else self.clear
+    extend: bool = True
+    """True if the checkpoint of a report with too few results answers the missing samples, while it exists."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,6 +157,9 @@ class Thresholds:
 
     floors: Mapping[str, float] = field(default_factory=dict)
     """The lowest acceptable scores, 0 to 100, by task."""
+
+    notes: tuple[str, ...] = ()
+    """One line for every key of the file that has another name now."""
 
 
 def shares_as_scores(thresholds: Thresholds) -> list[str]:

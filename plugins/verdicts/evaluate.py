@@ -12,14 +12,21 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from longctx.fixtures.lengths import format_length
-from longctx.fixtures.records import Case, CaseResult, Likelihood, RepeatedAnswers, Verdict, VerdictWord
+from longctx.fixtures.records import (
+    Case,
+    CaseResult,
+    LengthFinding,
+    Likelihood,
+    Reason,
+    RepeatedAnswers,
+    UndecidedEffect,
+    Verdict,
+    VerdictWord,
+)
 from longctx.plugins.evidence.clusters import ESTIMATE_ALPHA, ClusteredQueue, SampleRef
 from longctx.plugins.evidence.e_process import TIE_TOLERANCE
 from longctx.plugins.evidence.effective_length import (
-    contiguous_effective_length,
     effective_length,
-    effective_length_label,
     weighted_average,
 )
 from longctx.plugins.evidence.haystacks import HaystackCorrelation, correlation, model_interval
@@ -47,8 +54,10 @@ class GateFinding:
 
     word: VerdictWord
 
-    reason: str
-    """One line for reports."""
+    because: Reason | None = None
+
+    detail: str = ""
+    """The error, the missing tasks, or the number of cases that the reason is about."""
 
     score: float | None = None
     """The mean over the gate's tasks in points; None if a case has no score."""
@@ -150,11 +159,7 @@ class GateEvaluator:
                 scope = self.measured.scope
                 required = scope.required_length(gate)
                 findings = {length: self.finding(gate, length) for length in scope.lengths}
-                reaches = _effective_length_finding(findings, required, scope.threshold_of(gate))
-                finding = _with_counts(_first_unmeasured(findings) or reaches, findings)
-                settled = settled_scores({length: finding.word for length, finding in findings.items()})
-                longest = None if settled is None else effective_length(settled, HALF)
-                verdicts.append(_gate_verdict(gate, finding, measured=longest, required=float(required)))
+                verdicts.append(_effective_length_verdict(gate, findings, required, scope.threshold_of(gate)))
             elif gate.kind == "weighted_average":
                 verdicts.append(self._average_verdict(gate))
         return tuple(verdicts)
@@ -184,14 +189,15 @@ class GateEvaluator:
         problem = self.problem(list(cases.values()), results)
         missing = [task for task in tasks if task not in cases]
         if problem is None and scope.signal == "likelihood":
-            return GateFinding(word="not measured", reason="--signal likelihood generates no answers")
+            return GateFinding(word="not measured", because="no answers")
         if problem is None and cases and not missing:
             return self._measured_finding(gate, length, results)
         rest = len(missing) - 1
         more = f" and {rest} more task{'s' if rest > 1 else ''}" if rest > 0 else ""
         return GateFinding(
             word="error" if problem else "not measured",
-            reason=problem or f"partial: {missing[0]}{more} not run at {_shown(length)}",
+            because="error" if problem else "missing tasks",
+            detail=problem or f"{missing[0]}{more}",
             samples=sum(len(result.outcomes) for result in results),
             of=sum(len(case.planned) for case in cases.values()),
         )
@@ -222,8 +228,8 @@ class GateEvaluator:
         samples, of = analysis.samples, analysis.planned_samples
         means = [result.score for result in results]
         if samples == 0 or any(mean is None for mean in means):
-            reason = f"cases without a sample: {sum(mean is None for mean in means) or len(means)} of {len(means)}"
-            return GateFinding(word="inconclusive", reason=reason, samples=samples, of=of)
+            without = f"{sum(mean is None for mean in means) or len(means)} of {len(means)}"
+            return GateFinding(word="undecided", because="too few samples", detail=without, samples=samples, of=of)
         mean = math.fsum(mean for mean in means if mean is not None) / len(means)
         alpha = ESTIMATE_ALPHA if gate.is_estimate else self.interval_alpha(hypothesis.alpha)
         if gate.kind == "weighted_average":
@@ -234,19 +240,15 @@ class GateEvaluator:
         planned = stratified_interval(values, queue.strata, alpha=alpha)
         uniform = panel.uniform_queue(hypothesis.case_ids)
         of_model = values if uniform is queue else uniform.weighted_means(self.scores)
-        word: VerdictWord = analysis.decision.verdict if analysis.decision else "inconclusive"
-        if word == "inconclusive" and hypothesis.confirmation and analysis.of_model and samples == of:
-            # The planned samples fail, which is not shown for the model.
-            word = "near"
-        score = to_points(mean)
-        required = None if gate.is_estimate else scope.threshold_of(gate)
-        text = f"{score:.1f}" if required is None else _comparison_text(score, word, required, length)
-        if required is not None and analysis.of_model == "near" and word != "near":
-            text += "; NEAR: the model's own mean may be on either side"
+        because: Reason | None = None
+        if analysis.decision is None:
+            # If all planned samples are known, they fail, which is not shown for the model.
+            is_low = hypothesis.confirmation is not None and analysis.of_model is not None and samples == of
+            because = "not shown" if is_low else "too few samples"
         return GateFinding(
-            word=word,
-            reason=text + extent(samples, of),
-            score=score,
+            word=analysis.decision.verdict if analysis.decision else "undecided",
+            because=because,
+            score=to_points(mean),
             interval=_in_points(queue, planned, mean),
             model_interval=_in_points(queue, model_interval(of_model, uniform.haystacks, alpha=alpha), mean),
             confidence=1 - alpha,
@@ -268,14 +270,15 @@ class GateEvaluator:
         value = weighted_average(scores, rising=gate.rising)
         low, high = _average_interval({length: finding.interval for length, finding in findings.items()}, gate)
         of_model = _average_interval({length: finding.model_interval for length, finding in findings.items()}, gate)
-        word: VerdictWord = "pass" if low > required else "fail" if high <= required else "inconclusive"
+        word: VerdictWord = "pass" if low > required else "fail" if high <= required else "undecided"
         if all(finding.samples == finding.of for finding in findings.values()):
             word = "pass" if value > required + to_points(TIE_TOLERANCE) else "fail"
+        because: Reason | None = "too few samples" if word == "undecided" else None
         if word == "fail" and of_model[1] > required and fails_only_below(self.thresholds, self.measured.scope):
-            word = "near"
+            word, because = "undecided", "not shown"
         finding = GateFinding(
             word=word,
-            reason=_comparison_text(value, word, required),
+            because=because,
             interval=(low, high),
             model_interval=of_model,
             confidence=self.thresholds.verdict.confidence,
@@ -283,19 +286,27 @@ class GateEvaluator:
         return _gate_verdict(gate, _with_counts(finding, findings), measured=value, required=required)
 
 
-def blocks(verdict: Verdict, thresholds: Thresholds, *, narrowed: bool) -> bool:
+def blocks(verdict: Verdict, *, narrowed: bool) -> bool:
     """Return True if the verdict fails the run.
 
     A run that -k or -m narrowed is expected to leave gates unmeasured. In a whole run such a gate asks for lengths that
     --lengths leaves out, and a pass would claim more than was measured.
     """
-    if verdict.verdict == "underpowered":
-        return verdict.blocking and thresholds.regression.underpowered != "report"
-    if verdict.verdict == "inconclusive":
-        rules = thresholds.regression if verdict.kind == "regression" else thresholds.verdict
-        return verdict.blocking and rules.inconclusive == "fail"
+    if verdict.verdict == "undecided":
+        return verdict.blocking and (verdict.undecided or _default_of(verdict)) == "fail"
     failing = ("fail", "error") if narrowed else ("fail", "error", "not measured")
     return verdict.blocking and verdict.verdict in failing
+
+
+def _default_of(verdict: Verdict) -> UndecidedEffect:
+    """Return the effect of an undecided verdict whose gate says nothing about it.
+
+    What is not shown for the model fails nothing, nor does a comparison that lacks time. A baseline that is too short
+    compares nothing.
+    """
+    if verdict.because == "not shown":
+        return "pass"
+    return "pass" if verdict.kind == "regression" and verdict.because != "short baseline" else "fail"
 
 
 def _in_points(queue: ClusteredQueue, bounds: tuple[float, float], mean: float) -> tuple[float, float]:
@@ -328,7 +339,9 @@ def _gate_verdict(
         of=finding.of,
         verdict=finding.word,
         blocking=gate.blocking,
-        reason=finding.reason,
+        undecided=gate.undecided,
+        because=finding.because,
+        detail=finding.detail,
         of_model=finding.of_model,
     )
 
@@ -343,44 +356,47 @@ def _average_interval(intervals: Mapping[int, tuple[float, float] | None], gate:
     return weighted_average(lows, rising=gate.rising), weighted_average(highs, rising=gate.rising)
 
 
+def _effective_length_verdict(
+    gate: Gate, findings: Mapping[int, GateFinding], required: int, threshold: float
+) -> Verdict:
+    """Compare the effective length with the required one, given the finding at each length."""
+    joined = _first_unmeasured(findings) or _effective_length_finding(findings, required, threshold)
+    finding = _with_counts(joined, findings)
+    settled = settled_scores(findings)
+    by_length = [
+        LengthFinding(
+            length=length,
+            word=at_length.word,
+            mean=at_length.score,
+            of_model=at_length.of_model,
+            is_known=at_length.word in ("pass", "fail") or at_length.because == "not shown",
+            is_below=_is_shown_below(at_length, threshold),
+        )
+        for length, at_length in findings.items()
+    ]
+    longest = None if settled is None else effective_length(settled, HALF)
+    verdict = _gate_verdict(gate, finding, measured=longest, required=float(required))
+    return replace(verdict, threshold=threshold, by_length=tuple(by_length))
+
+
 def _effective_length_finding(findings: Mapping[int, GateFinding], required: int, threshold: float) -> GateFinding:
-    """Compare the effective length with the required one, given the finding at each length.
+    """Return the word about an effective length and its reason.
 
     The verdict is final as soon as those of the required and longer lengths are. A length does not count as reached
     behind a shorter one at which the model is shown to be below the threshold.
     """
-    words = {length: finding.word for length, finding in findings.items()}
-    needs = f"needs at least {_shown(required)}"
-    if required > max(words):
-        return GateFinding(word="not measured", reason=f"{needs}, the longest tested length is {_shown(max(words))}")
-    reached = min((length for length, word in words.items() if length >= required and word == "pass"), default=None)
-    below = [length for length in findings if length < (reached or 0) and _is_shown_below(findings[length], threshold)]
-    long_enough = {word for length, word in words.items() if length >= required}
-    word: VerdictWord
-    if reached is not None:
-        word = "fail" if below else "pass"
-    elif long_enough <= {"fail", "near"}:
-        word = "fail" if long_enough == {"fail"} else "near"
-    else:
-        word = "inconclusive"
-    settled = settled_scores(words)
-    if settled is None:
-        open_lengths = ", ".join(_shown(length) for length, at_length in words.items() if at_length == "inconclusive")
-        return GateFinding(word=word, reason=f"undecided at {open_lengths}; {needs} (mean above {threshold:g})")
-    reason = f"reaches {shown_label(effective_length_label(settled, HALF))}, {needs}"
-    length = effective_length(settled, HALF)
-    failed_at = min((at for at, score in settled.items() if score < HALF and at > (length or 0)), default=None)
-    failed_at = min(below, default=failed_at)
-    mean = None if failed_at is None else findings[failed_at].score
-    if word == "fail" and failed_at is not None and mean is not None:
-        reason += f": {_comparison_text(mean, word, threshold, failed_at)}"
-    else:
-        reason += f" (mean above {threshold:g})"
-    contiguous = contiguous_effective_length(settled, HALF)
-    if contiguous != length:
-        up_to = f"up to {_shown(contiguous)} only" if contiguous else "at none of the shortest lengths"
-        reason += f"; not monotone: without a gap it passes {up_to}"
-    return GateFinding(word=word, reason=reason + _open_lengths_text(findings))
+    if required > max(findings):
+        return GateFinding(word="not measured", because="missing length")
+    long_enough = [finding for length, finding in findings.items() if length >= required]
+    reached = [length for length, finding in findings.items() if length >= required and finding.word == "pass"]
+    if reached:
+        shorter = [finding for length, finding in findings.items() if length < min(reached)]
+        is_below = any(_is_shown_below(finding, threshold) for finding in shorter)
+        return GateFinding(word="fail" if is_below else "pass")
+    if all(finding.word == "fail" for finding in long_enough):
+        return GateFinding(word="fail")
+    is_settled = all(finding.word == "fail" or finding.because == "not shown" for finding in long_enough)
+    return GateFinding(word="undecided", because="not shown" if is_settled else "too few samples")
 
 
 def _is_shown_below(finding: GateFinding, threshold: float) -> bool:
@@ -389,38 +405,22 @@ def _is_shown_below(finding: GateFinding, threshold: float) -> bool:
     return finding.word == "fail" and (finding.of_model == "below" or highest < threshold)
 
 
-def _open_lengths_text(findings: Mapping[int, GateFinding]) -> str:
-    """Return between which lengths the model's own effective length is, if other samples may show another one."""
-    passed = [length for length, finding in findings.items() if finding.word == "pass" and finding.of_model != "near"]
-    possible = [length for length, finding in findings.items() if finding.word == "pass" or finding.of_model == "near"]
-    if max(possible, default=0) <= max(passed, default=0):
-        return ""
-    shortest = _shown(max(passed)) if passed else f"less than {_shown(min(findings))}"
-    return f"; NEAR: the model's own length may be from {shortest} to {_shown(max(possible))}"
-
-
-def shown_label(label: str | None) -> str:
-    """Return the label of an effective length as reports show it: `<1024` as `<1K`; `undecided` without one."""
-    if label is None:
-        return "undecided"
-    sign = label[0] if label[0] in "<>" else ""
-    return f"{sign}{_shown(int(label.removeprefix(sign)))}"
-
-
 def shown_verdict(verdict: str) -> str:
-    """Return the word that reports show for a verdict: `undecided` for what the JSON report calls inconclusive."""
+    """Return the word that a watch shows for one of its verdicts."""
     return "undecided" if verdict == "inconclusive" else verdict
 
 
-def _shown(length: int) -> str:
-    return format_length(length).upper()
+def settled_scores(findings: Mapping[int, GateFinding]) -> dict[int, float] | None:
+    """Return 100 points for each length that passes and 0 for each that does not; None if any verdict is open.
 
-
-def settled_scores(words: Mapping[int, VerdictWord]) -> dict[int, float] | None:
-    """Return 100 points for each length that passes and 0 for each that does not; None if any verdict is open."""
-    if not words or any(word not in ("pass", "fail", "near") for word in words.values()):
-        return None
-    return {length: 100.0 if word == "pass" else 0.0 for length, word in words.items()}
+    A mean that is too low counts as no pass, whether that is shown for the model or not.
+    """
+    scores = {}
+    for length, finding in findings.items():
+        if finding.word not in ("pass", "fail") and finding.because != "not shown":
+            return None
+        scores[length] = 100.0 if finding.word == "pass" else 0.0
+    return scores or None
 
 
 def _first_unmeasured(findings: Mapping[int, GateFinding]) -> GateFinding | None:
@@ -430,21 +430,7 @@ def _first_unmeasured(findings: Mapping[int, GateFinding]) -> GateFinding | None
 
 
 def _with_counts(finding: GateFinding, findings: Mapping[int, GateFinding]) -> GateFinding:
-    """Return the finding with the samples of all lengths, which its reason mentions too if it was measured."""
-    samples = sum(finding.samples for finding in findings.values())
-    of = sum(finding.of for finding in findings.values())
-    is_measured = finding.word in ("pass", "near", "fail", "inconclusive")
-    reason = finding.reason + (extent(samples, of) if is_measured else "")
-    return replace(finding, reason=reason, score=None, samples=samples, of=of)
-
-
-def _comparison_text(mean: float, word: VerdictWord, required: float, length: int | None = None) -> str:
-    """Return the text that compares a mean at a length, or over all lengths, with the required one, both in points."""
-    place = "over all lengths" if length is None else f"at {_shown(length)}"
-    doubt = {"pass": "", "fail": "", "near": "; not shown to be below it for the model"}.get(word, "; undecided")
-    return f"mean {mean:.1f} {place}, needs more than {required:g}{doubt}"
-
-
-def extent(samples: int, of: int) -> str:
-    """Return the number of samples behind a finding as text."""
-    return f" (all {of} samples)" if samples == of else f" ({samples} of {of} samples)"
+    """Return the finding with the samples of all lengths."""
+    samples = sum(at_length.samples for at_length in findings.values())
+    of = sum(at_length.of for at_length in findings.values())
+    return replace(finding, score=None, samples=samples, of=of)

@@ -75,11 +75,11 @@ def evaluate(thresholds: Thresholds, measured: Measured) -> Evaluation:
     ]
     interrupted = {case.length for case in scope.cases if case.id in measured.unfinished}
     for place, verdict in enumerate(verdicts):
-        is_open = verdict.verdict in ("inconclusive", "underpowered")
+        is_open = verdict.verdict == "undecided" and verdict.because != "not shown"
         if is_open and interrupted and verdict.length in (None, *interrupted):
             verdicts[place] = replace(
                 verdict, verdict="not measured", measured=None, interval=None, model_interval=None, confidence=None,
-                reason=f"interrupted after {verdict.samples:,} of {verdict.of:,} samples",
+                because="interrupted", change=None,
             )  # fmt: skip
     return Evaluation(
         thresholds=thresholds,

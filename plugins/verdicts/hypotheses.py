@@ -98,7 +98,7 @@ class Scope:
 
 def fails_only_below(thresholds: Thresholds, scope: Scope) -> bool:
     """Return True if a gate on a mean fails only where the model is shown to be below its threshold."""
-    return scope.series > 1 or thresholds.verdict.near == "pass"
+    return scope.series > 1 or thresholds.verdict.about == "model"
 
 
 def estimate_gate(category: str) -> Gate:
@@ -138,7 +138,7 @@ def build_panels(thresholds: Thresholds, scope: Scope) -> dict[PanelKey, Panel]:
             hypotheses.append(replace(hypothesis, alpha=alpha, confirmation=confirmation, indifference_zone=zone))
         panels[key] = Panel(
             *key, _buildable_cases(scope, key), seed=scope.seed, hypotheses=hypotheses,
-            non_inferiority=non_inferiority, full=scope.full, draws_by_weight=thresholds.regression.population,
+            non_inferiority=non_inferiority, full=scope.full, 
         )  # fmt: skip
     return panels
 
@@ -148,14 +148,14 @@ def _non_inferiority(thresholds: Thresholds, scope: Scope, *, panels: int) -> No
     error, settings = 1 - thresholds.verdict.confidence, thresholds.regression
     # The best of several equal checkpoints is the one of the largest difference, so all comparisons share the error.
     shared = error / (scope.series * scope.chosen_from)
-    is_confirmed = settings.population and settings.lost_here == "report"
+    is_confirmed = settings.about == "model"
     return NonInferiority(
         drop=from_points(settings.drop),
-        clear=from_points(settings.clear_points),
+        clear=from_points(settings.drop / 2),
         # Without a test that confirms it, a failure is final, and all runs of a series share its error.
         alpha=(error if is_confirmed else shared) / max(1, panels),
         pass_alpha=error,
-        finite_population=settings.population,
+        finite_population=True,
         confirmation=ErrorShares.of_run(shared, panels) if is_confirmed else None,
     )
 

@@ -11,8 +11,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import astuple, dataclass, replace
 from typing import TYPE_CHECKING
 
-from longctx.fixtures.lengths import format_length
-from longctx.fixtures.records import Verdict, VerdictWord
+from longctx.fixtures.records import Reason, Verdict, VerdictWord
 from longctx.plugins.evidence.clusters import (
     CLUSTERS_PER_LOOK,
     ESTIMATE_ALPHA,
@@ -39,7 +38,7 @@ from longctx.plugins.evidence.likelihood_estimates import (
 from longctx.plugins.evidence.points import from_points, to_points
 from longctx.plugins.evidence.statistics import Decision, decide_level
 from longctx.plugins.thresholds.records import Gate, Thresholds
-from longctx.plugins.verdicts.evaluate import GateEvaluator, extent
+from longctx.plugins.verdicts.evaluate import GateEvaluator
 from longctx.plugins.verdicts.hypotheses import PanelKey, Scope, gate_family
 from longctx.plugins.verdicts.panels import ModelRole, Panel
 
@@ -199,10 +198,12 @@ def _verdict(evaluator: GateEvaluator, rules: Mapping[PanelKey, _LikelihoodRule]
         of=sum(len(case.planned) for case in cases),
         verdict="not measured",
         blocking=gate.blocking,
-        reason=f"likelihood: not all tasks run at {format_length(length)}",
+        undecided=gate.undecided,
+        because="missing tasks",
+        measure=gate.measure,
     )
     if (problem := evaluator.problem(cases, results)) is not None:
-        return replace(verdict, verdict="error", reason=problem)
+        return replace(verdict, verdict="error", because="error", detail=problem)
     rule = rules.get((gate_family(gate, scope.task_families), length))
     gate_cases = _cases(gate, scope, rule.panel) if rule else frozenset()
     return verdict if rule is None or not gate_cases else _measured_verdict(evaluator, rule, gate, gate_cases, verdict)
@@ -220,12 +221,12 @@ def _measured_verdict(
     clusters = finished_clusters(queue, known)
     result = estimates(queue, known, clusters=clusters, alpha=2 * rule.alpha)
     if result is None:
-        return replace(verdict, verdict="inconclusive", reason="likelihood: no sample was measured")
+        return replace(verdict, verdict="undecided", because="too few samples")
     # A gain in nats, or a recovery in points.
     estimate: Estimate | None = result.gain
     if gate.measure == "recovery":
         estimate = result.recovery and Estimate(*map(to_points, astuple(result.recovery)))
-    word, comparison = _judged(gate, _decide(gate, queue, known, rule.alpha), estimate, result.margin)
+    word, because = _judged(_decide(gate, queue, known, rule.alpha), estimate, result.margin)
     return replace(
         verdict,
         measured=None if estimate is None else estimate.mean,
@@ -234,27 +235,24 @@ def _measured_verdict(
         confidence=1 - 2 * rule.alpha if estimate else None,
         samples=result.samples,
         verdict=word,
-        reason=f"likelihood: {comparison}{extent(result.samples, verdict.of)}",
+        because=because,
+        margin=None if result.margin is None else result.margin.mean,
     )
 
 
 def _judged(
-    gate: Gate, decision: Decision | None, estimate: Estimate | None, margin: Estimate | None
-) -> tuple[VerdictWord, str]:
+    decision: Decision | None, estimate: Estimate | None, margin: Estimate | None
+) -> tuple[VerdictWord, Reason | None]:
     """Return the verdict and its reason, given the estimates of the gate's measure and of the distance from foils."""
     if estimate is None:
-        return "inconclusive", "recovery is undefined, because the evidence alone gains less than 0.3 nats"
-    value = f"gain {estimate.mean:.2f} nats" if gate.measure == "gain" else f"recovery {estimate.mean:.1f}"
+        return "undecided", "no recovery"
     if decision is None:
-        return "inconclusive", f"{value} is not yet told from {gate.above:g}"
-    if decision.verdict == "fail":
-        return "fail", f"{value} is not above {gate.above:g}"
-    text = f"{value} is above {gate.above:g}"
-    if margin is None or margin.low > 0:
-        return "pass", f"{text}{'' if margin else '; there are no distractors to compare with'}"
+        return "undecided", "too few samples"
+    if decision.verdict == "fail" or margin is None or margin.low > 0:
+        return decision.verdict, None
     if margin.high <= 0:
-        return "fail", f"{text}, but distractors are at least as likely (gold - foil {margin.mean:+.2f} nats)"
-    return "inconclusive", f"{text}, but gold - foil {margin.mean:+.2f} nats is not yet told from 0"
+        return "fail", "likely distractors"
+    return "undecided", "distractors not told"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,8 +1,9 @@
 """The comparison with a baseline: one verdict per panel on paired samples.
 
 A loss fails a run if it is shown for the model: at one of a few looks at the pairs of the panel, the last of which sees
-all of them, or at a look at the pairs of all panels together. Else it is "lost here": the samples have lost too much,
-as those of an unchanged model sometimes do. Where they seldom do, the loss is suspected, and more samples may show it.
+all of them, or at a look at the pairs of all panels together. Else the comparison is undecided: the samples have lost
+too much, as those of an unchanged model sometimes do. Where they seldom do, the loss is suspected, and more samples may
+show it.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from longctx.fixtures.lengths import format_length
-from longctx.fixtures.records import Verdict, VerdictWord
+from longctx.fixtures.records import PairedChange, Reason, Verdict, VerdictWord
 from longctx.plugins.evidence.clusters import ClusteredQueue, SampleRef
 from longctx.plugins.evidence.e_process import Floats
 from longctx.plugins.evidence.haystacks import HaystackCorrelation, correlation, model_paired_interval
@@ -28,17 +29,11 @@ from longctx.plugins.evidence.sequential import (
     pooled_p_value,
 )
 from longctx.plugins.evidence.statistics import paired_interval
-from longctx.plugins.thresholds.records import RegressionSettings
 from longctx.plugins.verdicts.diagnoses import flips
 from longctx.plugins.verdicts.evaluate import GateEvaluator
 from longctx.plugins.verdicts.hypotheses import RULER
 from longctx.plugins.verdicts.panels import Panel
 
-# Points by which the sum of differences may be off.
-ROUNDING = 1e-6
-SAME_CHECKPOINT = "the baseline is the same checkpoint: a comparison with itself is most often a wrong path"
-# Rarer losses are not told apart.
-MOST_DRAWS = 1_000_000
 # A loss that is not shown is suspected if a run of an unchanged model has one as large with at most this probability,
 # which the test on each panel and the test on all panels together share (Bonferroni), as they share that of failures.
 SUSPECTED_P_VALUE = 0.2
@@ -80,14 +75,17 @@ class PanelDecision:
 
     analysis: InterimAnalysis
 
-    decision: Literal["pass", "lost here", "fail"] | None
-    """None while it is open."""
+    decision: Literal["pass", "fail"] | None
+    """None if it is undecided."""
 
     p_value: float | None
     """The probability that an unchanged model loses as much; None if the samples have not lost too much."""
 
     look: float | None = None
     """The look, as a share of all pairs, at which all panels together have shown the loss; None without one."""
+
+    is_not_shown: bool = False
+    """True if all samples have lost too much, and the loss is not shown for the model."""
 
     is_suspected: bool = False
     """True if the loss is not shown, and few runs of an unchanged model have one as large."""
@@ -172,7 +170,11 @@ def _comparison(
         return PanelDecision(analysis=analysis, decision=None, p_value=p_value)
     of_run = 2 * min(panels * p_value, 1.0 if pooled is None else pooled)
     return PanelDecision(
-        analysis=analysis, decision="lost here", p_value=p_value, is_suspected=of_run <= SUSPECTED_P_VALUE
+        analysis=analysis,
+        decision=None,
+        p_value=p_value,
+        is_not_shown=True,
+        is_suspected=of_run <= SUSPECTED_P_VALUE,
     )
 
 
@@ -206,7 +208,7 @@ def _same_checkpoint(evaluator: GateEvaluator, family: str, length: int) -> Verd
         of=sum(len(case.planned) for case in evaluator.panels[family, length].cases.values()),
         verdict="pass",
         blocking=settings.blocking,
-        reason=SAME_CHECKPOINT,
+        because="same checkpoint",
     )
 
 
@@ -222,19 +224,14 @@ def _verdict(
     assert test is not None
     # The interval excludes the loss that a pass rules out, or that a failure shows.
     alpha = evaluator.interval_alpha((test.pass_alpha or test.alpha) if decision.decision == "pass" else test.alpha)
-    word, reason = _obstacle(evaluator, panel, analysis)
+    word, because, detail = _obstacle(evaluator, panel, analysis)
     settings = evaluator.thresholds.regression
     change = None
     if word is None:
         change = _measured_change(panel, scores, baseline, analysis, alpha)
-        word = decision.decision or "inconclusive"
-        known = evaluator.measured.control_variate
-        if decision.decision != "fail" and analysis.decision is None and known is not None:
-            # The results of a finished baseline may end before those that are planned.
-            queue = panel.queue(panel.cases)
-            pairs = len(queue.weighted_means(known))
-            word = "underpowered" if pairs < len(queue.clusters) and analysis.clusters == pairs else word
-        reason = _reason(settings, change, word, pairs=analysis.clusters) + _chance_text(word, decision, panels)
+        word = decision.decision or "undecided"
+        if word == "undecided":
+            because = _why_undecided(evaluator, panel, decision)
     detectable = detectable_panel_loss(test, panel.queue(panel.cases), analysis.clusters)
     return Verdict(
         name=comparison_name(panel.family, panel.length),
@@ -251,15 +248,39 @@ def _verdict(
         of=analysis.planned_samples,
         verdict=word,
         blocking=settings.blocking,
-        reason=reason,
+        undecided=settings.undecided,
+        because=because,
+        detail=detail,
+        change=None
+        if change is None
+        else PairedChange(
+            worse=change.worse,
+            better=change.better,
+            pairs=analysis.clusters,
+            limit=to_points(test.limit),
+            comparisons=panels,
+        ),
         detectable=None if detectable is None else to_points(detectable),
         p_value=decision.p_value if change else None,
-        suspected=decision.is_suspected and word == "lost here",
+        suspected=decision.is_suspected and because == "not shown",
     )
 
 
-def _obstacle(evaluator: GateEvaluator, panel: Panel, analysis: InterimAnalysis) -> tuple[VerdictWord | None, str]:
-    """Return the verdict and the reason if nothing can be compared; None if something can.
+def _why_undecided(evaluator: GateEvaluator, panel: Panel, decision: PanelDecision) -> Reason:
+    """Return the reason of an undecided comparison: the results of a finished baseline may end before the queue."""
+    known, analysis = evaluator.measured.control_variate, decision.analysis
+    if known is not None:
+        queue = panel.queue(panel.cases)
+        pairs = len(queue.weighted_means(known))
+        if pairs < len(queue.clusters) and analysis.clusters == pairs:
+            return "short baseline"
+    return "not shown" if decision.is_not_shown else "too few samples"
+
+
+def _obstacle(
+    evaluator: GateEvaluator, panel: Panel, analysis: InterimAnalysis
+) -> tuple[VerdictWord | None, Reason | None, str]:
+    """Return the verdict, its reason and the error if nothing can be compared; three empty values if something can.
 
     A case whose samples cannot be built is in no queue, but a mean without it would not be the panel's.
     """
@@ -268,14 +289,14 @@ def _obstacle(evaluator: GateEvaluator, panel: Panel, analysis: InterimAnalysis)
     results = [evaluator.measured.results.get(case.id) for case in cases]
     for result in results:
         if result is not None and result.error is not None:
-            return "error", f"{result.case.id}: {result.error}"
+            return "error", "error", f"{result.case.id}: {result.error}"
     if None in results:
-        return "error", "a case came back without a result"
+        return "error", "error", "a case came back without a result"
     if analysis.samples:
-        return None, ""
+        return None, None, ""
     if scope.baseline_is_final:
-        return "not measured", "too few samples to compare: the baseline's journal has none of these samples"
-    return "inconclusive", "too few samples to compare: none has an answer of both models"
+        return "not measured", "no common samples", ""
+    return "undecided", "too few samples", ""
 
 
 def _measured_change(
@@ -308,63 +329,3 @@ def _measured_change(
 def _in_points(queue: ClusteredQueue, bounds: tuple[float, float]) -> tuple[float, float]:
     low, high = (to_points(max(-1.0, min(1.0, queue.scale * bound))) for bound in bounds)
     return low, high
-
-
-def _reason(settings: RegressionSettings, change: _Change, word: VerdictWord, *, pairs: int) -> str:
-    too_few = "the baseline has too few samples to compare: " if word == "underpowered" else ""
-    undecided = "undecided, " if word == "inconclusive" else ""
-    allowed = f"{settings.drop:g} allowed"
-    if word == "fail" and _loss(change.difference) <= settings.drop:
-        # The loss does not exceed what is allowed, so the text names the limit that failed the gate.
-        limit = (settings.drop + settings.clear_points) / 2
-        is_known = settings.population and change.interval[0] == change.interval[1]
-        if is_known and _loss(change.difference) >= limit - ROUNDING:
-            allowed = f"less than {limit:g} allowed where all pairs are known"
-        else:
-            allowed += f", and a failure shows more than {settings.clear_points:g}"
-    counts = f"{change.worse} worse, {change.better} better of {pairs} pairs"
-    # The bound that the verdict rests on.
-    low, high = change.interval if settings.population else change.model_interval
-    points = round(change.difference, 1)
-    if word == "fail":
-        # An interval of no width may end beyond the measured loss by rounding.
-        bound = f"at least {min(_loss(high), _loss(change.difference)):.1f}"
-    elif word == "pass" and points > 0:
-        bound = f"at least {low:.1f}" if low >= 0 else f"lost at most {-low:.1f}"
-    elif word == "pass":
-        bound = f"at most {_loss(low):.1f}"
-    else:
-        bound = f"{'lost ' if points > 0 else ''}between {_loss(high):.1f} and {_loss(low):.1f}"
-    moved = f"gained {points:.1f} points" if points > 0 else f"lost {_loss(points):.1f} points"
-    if word == "lost here":
-        moved, bound = f"{moved} on these samples", ""
-    place = f" ({bound})" if bound else ""
-    return f"{too_few}{undecided}{moved}{place}; {allowed} ({counts})"
-
-
-def _chance_text(word: VerdictWord, decision: PanelDecision, panels: int) -> str:
-    """Return how often an unchanged model loses as much; empty for a verdict that does not rest on it.
-
-    A loss that is not shown is one of the run: of several panels, one loses as much more often than each does.
-    """
-    p_value = decision.p_value
-    if p_value is None or word not in ("fail", "lost here"):
-        return ""
-    if word == "fail":
-        bound = "at most " if p_value * MOST_DRAWS < 1 else ""
-        draws = _rounded(min(MOST_DRAWS, 1 / p_value)).replace(",", " ")
-        return f"; an unchanged model loses as much in {bound}1 of {draws} draws"
-    runs = _rounded(1 / (1 - (1 - p_value) ** panels))
-    place = f" in one of {panels} comparisons" if panels > 1 else ""
-    outcome = "suspected, not failed" if decision.is_suspected else "not failed"
-    return f"; an unchanged model loses as much{place} in 1 of {runs} runs: {outcome}"
-
-
-def _rounded(number: float) -> str:
-    """Return a number of at least 1 with two significant digits at most."""
-    return f"{float(f'{number:.2g}'):,.0f}" if number >= 10 else f"{number:.1f}".removesuffix(".0")
-
-
-def _loss(difference: float) -> float:
-    """Return the loss of a difference in points, without a negative zero."""
-    return -difference + 0.0

@@ -88,7 +88,7 @@ class Chain:
         )
         gate = {
             "kind": "regression", "measured": 100 * mean, "interval": planned, "model_interval": of_model,
-            "samples": analysis.samples, "verdict": analysis.decision.verdict if analysis.decision else "inconclusive",
+            "samples": analysis.samples, "verdict": analysis.decision.verdict if analysis.decision else "undecided",
             "reason": "",
         }  # fmt: skip
         shown: Mapping[str, Any] = {

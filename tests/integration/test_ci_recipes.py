@@ -255,4 +255,4 @@ def test_slurm_settings_precede_the_first_command() -> None:
 
 def test_the_smoke_profile_passes_inconclusive_gates() -> None:
     profile = tomllib.loads((RECIPES / "smoke.toml").read_text(encoding="utf-8"))
-    assert {profile[table]["inconclusive"] for table in ("verdict", "regression")} == {"pass"}
+    assert {profile[table]["undecided"] for table in ("verdict", "regression")} == {"pass"}

@@ -6,60 +6,63 @@ from dataclasses import replace
 
 import pytest
 
-from longctx.fixtures.records import Verdict, VerdictWord
+from longctx.fixtures.records import Reason, UndecidedReason, Verdict, VerdictWord
 from longctx.plugins.gate_tests import REPORTED_ONLY, _case_reports, _gate_reports
-from longctx.plugins.thresholds.records import RegressionSettings, Thresholds, VerdictSettings
+from longctx.plugins.thresholds.records import RegressionSettings
 from longctx.plugins.verdicts.diagnoses import Diagnosis
 from longctx.plugins.verdicts.evaluate import blocks
 from tests.helpers.queues import thresholds
 
-WORDS: tuple[VerdictWord, ...] = ("pass", "fail", "inconclusive", "error", "not measured")
+WORDS: tuple[VerdictWord, ...] = ("pass", "fail", "undecided", "error", "not measured")
 BAD = Diagnosis(
     score=61.5, interval=(50.0, 70.0), floor=90.0, below=True, difference=-12.25, difference_interval=(-20.0, -4.0),
     flips=(9, 2), votes=(4, 1), no_vote=None, pairs=57, dropped=True, haystacks=8, correlation=None,
 )  # fmt: skip
 
 
-def verdict(word: VerdictWord, *, blocking: bool = True, kind: str = "level") -> Verdict:
+def verdict(
+    word: VerdictWord, *, blocking: bool = True, kind: str = "level", because: Reason = "too few samples"
+) -> Verdict:
     measured = 50.0 if word in ("pass", "fail") else None
+    reason: Reason | None = "error" if word == "error" else None if measured else because
     return Verdict(
         name="g", kind=kind, length=1024, measured=measured, interval=(40.0, 60.0), confidence=0.99, required=80.0,
-        samples=1, of=1, verdict=word, blocking=blocking, reason="because",
+        samples=1, of=1, verdict=word, blocking=blocking, because=reason, detail="out of memory",
     )  # fmt: skip
-
-
-def thresholds_counting(level: str, regression: str) -> Thresholds:
-    """Return thresholds that count inconclusive level gates and regression gates as given: pass or fail."""
-    return replace(
-        thresholds(),
-        verdict=VerdictSettings(inconclusive=level),  # type: ignore[arg-type]  # parametrized words
-        regression=RegressionSettings(inconclusive=regression),  # type: ignore[arg-type]
-    )
 
 
 @pytest.mark.parametrize("kind", ["level", "effective_length", "weighted_average", "regression"])
 @pytest.mark.parametrize("word", WORDS)
 def test_only_blocking_gates_with_a_failing_verdict_fail_the_run(word: VerdictWord, kind: str) -> None:
-    default = thresholds()
-    open_verdict_fails = word == "inconclusive" and kind != "regression"
-    assert blocks(verdict(word, kind=kind), default, narrowed=True) == (word in ("fail", "error") or open_verdict_fails)
-    assert blocks(verdict(word, kind=kind), default, narrowed=False) == (
+    open_verdict_fails = word == "undecided" and kind != "regression"
+    assert blocks(verdict(word, kind=kind), narrowed=True) == (word in ("fail", "error") or open_verdict_fails)
+    assert blocks(verdict(word, kind=kind), narrowed=False) == (
         word in ("fail", "error", "not measured") or open_verdict_fails
     )
-    assert not blocks(verdict(word, kind=kind, blocking=False), default, narrowed=False)
+    assert not blocks(verdict(word, kind=kind, blocking=False), narrowed=False)
 
 
 @pytest.mark.parametrize("narrowed", [True, False])
-@pytest.mark.parametrize("kind", ["level", "effective_length", "weighted_average", "regression"])
-def test_an_inconclusive_verdict_counts_as_the_thresholds_file_configures(kind: str, narrowed: bool) -> None:
-    """The table [regression] applies to regression gates, the table [verdict] to all others."""
-    strict, lax = thresholds_counting("fail", "pass"), thresholds_counting("pass", "fail")
-    if kind == "regression":
-        strict, lax = lax, strict
-    inconclusive = verdict("inconclusive", kind=kind)
-    assert blocks(inconclusive, strict, narrowed=narrowed)
-    assert not blocks(inconclusive, lax, narrowed=narrowed)
-    assert not blocks(replace(inconclusive, blocking=False), strict, narrowed=narrowed)
+@pytest.mark.parametrize(
+    ("kind", "because", "default"),
+    [
+        ("level", "too few samples", "fail"),
+        ("level", "not shown", "pass"),
+        ("effective_length", "too few samples", "fail"),
+        ("likelihood", "no recovery", "fail"),
+        ("regression", "too few samples", "pass"),
+        ("regression", "not shown", "pass"),
+        ("regression", "short baseline", "fail"),
+    ],
+)
+def test_an_undecided_verdict_has_the_effect_that_its_gate_configures(
+    kind: str, because: UndecidedReason, default: str, narrowed: bool
+) -> None:
+    undecided = verdict("undecided", kind=kind, because=because)
+    assert blocks(undecided, narrowed=narrowed) == (default == "fail")
+    assert blocks(replace(undecided, undecided="fail"), narrowed=narrowed)
+    assert not blocks(replace(undecided, undecided="pass"), narrowed=narrowed)
+    assert not blocks(replace(undecided, undecided="fail", blocking=False), narrowed=narrowed)
 
 
 @pytest.mark.parametrize(
@@ -70,33 +73,29 @@ def test_an_inconclusive_verdict_counts_as_the_thresholds_file_configures(kind: 
         ("error", True, True, "failed"),
         ("fail", False, False, "xfailed"),
         ("error", False, False, "xfailed"),
-        ("inconclusive", True, False, "failed"),
-        ("inconclusive", True, True, "failed"),
-        ("inconclusive", False, False, "skipped"),
+        ("undecided", True, False, "failed"),
+        ("undecided", True, True, "failed"),
+        ("undecided", False, False, "skipped"),
         ("not measured", True, True, "skipped"),
         ("not measured", True, False, "failed"),
         ("not measured", False, False, "skipped"),
     ],
 )
 def test_a_gate_is_reported_as_a_test(word: VerdictWord, blocking: bool, narrowed: bool, outcome: str) -> None:
-    report, teardown = _gate_reports(
-        verdict(word, blocking=blocking), thresholds(), place="thresholds.toml", narrowed=narrowed
-    )
+    report, teardown = _gate_reports(verdict(word, blocking=blocking), place="thresholds.toml", narrowed=narrowed)
     shown_outcome = "xfailed" if hasattr(report, "wasxfail") else report.outcome
     assert shown_outcome == outcome
     assert (report.nodeid, report.when) == ("thresholds.toml::gate[g]", "call")
     assert (teardown.outcome, teardown.when) == ("passed", "teardown")
     for phase in (report, teardown):
         assert {("verdict", word), ("interval", "40.0 60.0"), ("samples", 1)} <= set(phase.user_properties)
-    assert "because" in report.longreprtext or outcome == "passed"
+    assert str(dict(report.user_properties)["reason"]) in report.longreprtext or outcome == "passed"
 
 
-def test_an_inconclusive_verdict_that_counts_as_a_pass_is_shown_as_skipped() -> None:
-    report, _ = _gate_reports(
-        verdict("inconclusive"), thresholds_counting("pass", "pass"), place="t.toml", narrowed=False
-    )
+def test_an_undecided_verdict_that_counts_as_a_pass_is_shown_as_skipped() -> None:
+    report, _ = _gate_reports(replace(verdict("undecided"), undecided="pass"), place="t.toml", narrowed=False)
     assert report.outcome == "skipped"
-    assert report.longrepr == ("t.toml", 1, "Skipped: because")
+    assert report.longrepr == ("t.toml", 1, "Skipped: cases without a sample: out of memory")
 
 
 @pytest.mark.parametrize(

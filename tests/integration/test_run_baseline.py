@@ -17,7 +17,7 @@ from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
 from longctx.plugins.config.run import BaselineError, read_baseline
 from longctx.plugins.config.run_facts import Baseline
 from longctx.plugins.journal import Subject
-from longctx.plugins.verdicts.regression import SAME_CHECKPOINT
+from longctx.plugins.report.gate_reasons import PLAIN
 from tests.helpers.runs import SCHEMA, CompletedRun, calibration_checkpoint, completed_run
 from tests.helpers.servers import served_needles
 from tests.helpers.workers import options_of
@@ -144,8 +144,8 @@ def test_the_same_checkpoint_is_no_worse_than_itself(
     )
     if baseline_kind == "path":
         assert {(gate["verdict"], gate["measured"], gate["samples"]) for gate in pairs} == {("pass", None, 0)}
-        assert {gate["reason"] for gate in pairs} == {SAME_CHECKPOINT}
-        assert SAME_CHECKPOINT in run.output.replace("\n           ", " ")
+        assert {gate["reason"] for gate in pairs} == {PLAIN["same checkpoint"]}
+        assert PLAIN["same checkpoint"] in run.output.replace("\n           ", " ")
         return
     # A server may answer otherwise from run to run, so its answers are compared.
     assert {(gate["verdict"], gate["measured"]) for gate in pairs} == {("pass", 0.0)}

@@ -160,10 +160,10 @@ def test_a_case_that_a_budget_leaves_open_is_inconclusive_without_a_score(
     )
     assert run.exit_code == code
     assert {(gate["verdict"], gate["measured"], gate["interval"]) for gate in run.gates.values()} == {
-        ("inconclusive", None, None)
+        ("undecided", None, None)
     }
     assert {(case["verdict"], case["score"], case["samples"]) for case in run.cases.values()} == {
-        ("inconclusive", None, 0)
+        ("undecided", None, 0)
     }
     assert run.report["ruler"]["effective_length"] is None
     Draft202012Validator(SCHEMA).validate(run.report)

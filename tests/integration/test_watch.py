@@ -137,7 +137,7 @@ def test_a_suspected_loss_takes_more_samples_until_it_is_shown_or_refuted(
 ) -> None:
     for step in (1, 2, 3, 4):
         write_step(tmp_path / "run", step)
-    lost = "lost here"
+    lost = "not shown"
     suite = FakeSuite(suspected={2: [lost, "pass"], 3: [lost, lost, lost], 4: [lost, lost, "fail"]})
     assert start(suite) == 1
     # Half of the probability of error of a checkpoint belongs to its first look.
@@ -166,7 +166,7 @@ def test_a_suspected_loss_takes_more_samples_until_it_is_shown_or_refuted(
 def test_a_suspected_loss_takes_no_more_samples_where_they_would_tell_nothing(tmp_path: Path, start: Start) -> None:
     for step in (1, 2, 3):
         write_step(tmp_path / "run", step)
-    lost = "lost here"
+    lost = "not shown"
     # All questions of the case are planned already.
     short = FakeSuite(suspected={2: [lost], 3: ["fail"]}, most_samples=60)
     assert start(short) == 1
@@ -192,7 +192,7 @@ def test_a_suspected_loss_takes_no_more_samples_where_they_would_tell_nothing(tm
 def test_a_look_at_more_samples_that_fails_takes_nothing_back(tmp_path: Path, start: Start) -> None:
     for step in (1, 2):
         write_step(tmp_path / "run", step)
-    assert start(FakeSuite(suspected={2: ["lost here", "underpowered"]})) == 0
+    assert start(FakeSuite(suspected={2: ["not shown", "short baseline"]})) == 0
     (_, line) = events(tmp_path)
     assert (line["word"], line["suspected"], line["most_samples"]) == ("inconclusive", True, None)
     assert line["failed"][1].startswith("not measured on 200 samples of each case: ")

@@ -73,8 +73,8 @@ def test_a_result_is_equal_after_a_round_trip(drawn: list[Outcome], error: str |
 def test_a_verdict_is_equal_after_a_round_trip(interval: tuple[float, float] | None) -> None:
     verdict = Verdict(
         name="level at 4k", kind="level", length=interval and 4096, measured=interval and 81.5, interval=interval,
-        confidence=interval and 0.99, required=80.0, samples=40, of=6500, verdict="inconclusive", blocking=True,
-        reason="because",
+        confidence=interval and 0.99, required=80.0, samples=40, of=6500, verdict="undecided", blocking=True,
+        because="too few samples",
     )  # fmt: skip
     assert through_json(verdict) == verdict
 

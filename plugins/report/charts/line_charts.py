@@ -44,7 +44,7 @@ class _Point:
 
     label_above: bool
     verdict: str | None
-    """The verdict at this point, which selects its mark: a cross for `fail`, an open circle for `inconclusive`."""
+    """The verdict at this point, which selects its mark: a cross for `fail`, an open circle for `undecided`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,7 +170,7 @@ def line_svg(chart: LineChart, description: str) -> Markup:
         if point.verdict == "fail":
             drawn.append(element("path", class_="mark fail", d=f"M{point.x - 4:g},{point.y - 4:g}l8,8m0,-8l-8,8"))
         else:
-            style = "mark open" if point.verdict in ("inconclusive", "near") else "mark"
+            style = "mark open" if point.verdict == "undecided" else "mark"
             drawn.append(element("circle", class_=style, cx=point.x, cy=point.y, r=3.5))
         if point.label:
             # A label below a point at the bottom would cover the labels of the axis.

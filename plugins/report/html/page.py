@@ -40,7 +40,6 @@ from longctx.plugins.report.sections.scores import all_cases, depth_tables, helm
 from longctx.plugins.report.sections.suites import frontier_notes
 from longctx.plugins.report.summary import RunSummary
 from longctx.plugins.report.tables import Note
-from longctx.plugins.verdicts.evaluate import shown_verdict
 from longctx.plugins.verdicts.evaluation import Curve
 
 LOWEST_CASES = 12
@@ -167,7 +166,6 @@ def _environment() -> Environment:
     )
     environment.filters |= {
         "length_text": short_length,
-        "shown_verdict": shown_verdict,
         "requirement": requirement_text,
         "measured": measured_text,
         "gate_text": gate_text,

@@ -16,7 +16,6 @@ from longctx.plugins.report.sections.comparison import no_votes
 from longctx.plugins.report.sections.engine import held_properties
 from longctx.plugins.report.tables import Note, Table, Tone, notes, text_row
 from longctx.plugins.thresholds.records import LARGEST_SHARE
-from longctx.plugins.verdicts.evaluate import shown_verdict
 from longctx.plugins.verdicts.evaluation import Curve
 
 WIDE_POINTS = 30.0
@@ -31,16 +30,13 @@ TITLES = {"pass": "Passed", "fail": "Failed", "open": "No verdict"}
 """The headline of a page. It says what the exit code says: a run with an undecided gate that must pass has failed."""
 EXIT_CODES = {"pass": 0, "fail": 1, "open": 0}
 CASE_DESCRIPTIONS = {"fail": "shown to be bad", "error": "without a score"}
-TONES: Mapping[str, Tone] = {"pass": "good", "not measured": "warning", "lost here": "warning", "near": "warning"}
-"""The tones of verdicts that do not fail a run by themselves; all others are bad."""
+TONES: Mapping[str, Tone] = {"pass": "good", "not measured": "warning", "undecided": "warning"}
+"""The tones of verdicts of gates that do not fail a run; all others are bad."""
 MARKDOWN_VERDICTS = {
     "fail": "❌ fail",
     "error": "⚠️ error",
     "not measured": "- not measured",
-    "underpowered": "❔ underpowered",
-    "inconclusive": "❔ undecided",
-    "lost here": "❔ lost here",
-    "near": "❔ near",
+    "undecided": "❔ undecided",
     "pass": "✅ pass",
 }
 """How verdicts are shown, the worst first."""
@@ -52,7 +48,7 @@ AVERAGE_NOTE = (
 
 def _reason(gate: ReportGate) -> str:
     """Return why a gate has its verdict; for a comparison that shows no loss, also the loss that it could detect."""
-    if gate.kind != "regression" or gate.verdict not in ("pass", "inconclusive", "underpowered"):
+    if gate.kind != "regression" or gate.verdict not in ("pass", "undecided") or gate.because == "not shown":
         return gate.reason
     if gate.detectable is None:
         return f"{gate.reason}; too few samples to show any loss"
@@ -121,12 +117,12 @@ def gate_notes(document: JsonReport) -> list[Note]:
     shown = []
     for gate in document.gates:
         if gate.blocking:
-            word = shown_verdict(gate.verdict).upper()
+            word = gate.verdict.upper()
             text = f"{word:<5} {gate.name}: {_reason(gate)}"
-            shown.append(Note(name="gate", text=text, tone=TONES.get(gate.verdict, "bad")))
+            shown.append(Note(name="gate", text=text, tone="bad" if gate.fails else TONES.get(gate.verdict, "bad")))
             about = [part for part in (_two_intervals(gate), _correlation_text(gate)) if part]
             shown += [Note(text=", ".join(about))] if about else []
-    reported = Counter(shown_verdict(gate.verdict) for gate in document.gates if not gate.blocking)
+    reported = Counter[str](gate.verdict for gate in document.gates if not gate.blocking)
     if reported:
         shown.append(Note(text=f"reported only: {shares_text((word, count) for word, count in reported.items())}"))
     if without_vote := no_votes(document):
@@ -245,10 +241,10 @@ def headline(report: JsonReport) -> Headline:
     title = TITLES[verdict]
     if verdict == "open" and report.run.interrupted:
         title = "Interrupted"
-    elif verdict == "open" and blocking["inconclusive"]:
+    elif verdict == "open" and blocking["undecided"]:
         title = "Undecided"
     reasons = [(f"invariance: {finding.name}", finding.reason) for finding in broken]
-    reasons += [(gate.name, f"{shown_verdict(gate.verdict)}: {gate.reason}") for gate in deciding[:NAMED_GATES]]
+    reasons += [(gate.name, f"{gate.verdict}: {gate.reason}") for gate in deciding[:NAMED_GATES]]
     return Headline(
         verdict=verdict,
         title=title,
@@ -262,7 +258,7 @@ def headline(report: JsonReport) -> Headline:
 
 def _counts(blocking: Counter[str], failed: Sequence[ReportCase]) -> list[str]:
     """Return how many blocking gates have which verdict, and how many cases fail the run for which reason."""
-    verdicts = shares_text((shown_verdict(word), blocking[word]) for word in MARKDOWN_VERDICTS if blocking[word])
+    verdicts = shares_text((word, blocking[word]) for word in MARKDOWN_VERDICTS if blocking[word])
     counts = [f"blocking gates: {verdicts}" if verdicts else "this run has no blocking gate"]
     for word, description in CASE_DESCRIPTIONS.items():
         if count := sum(case.verdict == word for case in failed):

@@ -15,9 +15,10 @@ from longctx.plugins.evidence.effective_length import (
 )
 from longctx.plugins.report.charts.line_charts import Series
 from longctx.plugins.report.formats import short_length
+from longctx.plugins.report.gate_reasons import shown_label
 from longctx.plugins.report.sections.likelihood import has_no_answers
 from longctx.plugins.report.tables import Note
-from longctx.plugins.verdicts.evaluate import HALF, settled_scores, shown_label
+from longctx.plugins.verdicts.evaluate import HALF, settled_scores
 from longctx.plugins.verdicts.evaluation import Evaluation, FindingsByLength
 
 # A length counts as effective, relative to the model's own ability, if it keeps this share of the shortest one's score.
@@ -34,7 +35,7 @@ def ruler_summary(run: RunFacts, evaluation: Evaluation) -> RulerSummary:
     scope, findings = evaluation.measured.scope, evaluation.ruler
     scores = {length: finding.score for length, finding in findings.items() if finding.score is not None}
     is_complete = bool(scores) and len(scores) == len(findings)
-    settled = settled_scores({length: finding.word for length, finding in findings.items()})
+    settled = settled_scores(findings)
     threshold = KEPT_SHARE * scores[min(scores)] if is_complete else None
     # The note names the texts of the yardstick if this run reads others, and warns about its choice.
     generated = [case for case in scope.cases if case.task in TEXT_TASKS and case.source == "archive"]
@@ -125,8 +126,8 @@ def _missing_effective_length(document: JsonReport) -> str:
     verdicts = document.ruler.verdicts
     if has_no_answers(document):
         return f"{NOT_MEASURED}: --signal likelihood generates no answers"
-    undecided = [short_length(int(length)) for length, verdict in verdicts.items() if verdict == "inconclusive"]
-    if undecided and set(verdicts.values()) <= {"pass", "fail", "inconclusive"}:
+    undecided = [short_length(int(length)) for length, verdict in verdicts.items() if verdict == "undecided"]
+    if undecided and set(verdicts.values()) <= {"pass", "fail", "undecided"}:
         return f"undecided at {', '.join(undecided)}"
     return f"{NOT_MEASURED}: it needs all RULER tasks at every length"
 

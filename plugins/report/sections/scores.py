@@ -20,7 +20,6 @@ from longctx.plugins.report.formats import (
 )
 from longctx.plugins.report.sections.suites import QUESTIONS_TEST, Mean, means
 from longctx.plugins.report.tables import Cell, Note, Row, Table, text_row
-from longctx.plugins.verdicts.evaluate import shown_verdict
 
 TITLES = {"ruler": "RULER", "helmet": "HELMET", "frontier": "Frontier tasks"}
 RULER = "ruler"
@@ -136,7 +135,7 @@ def all_cases(document: JsonReport) -> Table:
     """Return all cases, each with its score, its samples and its verdict."""
     rows = []
     for case in document.cases:
-        verdict = f"{shown_verdict(case.verdict)}: {case.error}" if case.error else shown_verdict(case.verdict)
+        verdict: str = f"{case.verdict}: {case.error}" if case.error else case.verdict
         score, interval = shown_number(case.score), shown_interval(case.interval)
         rows.append(text_row(case.id, score, interval, f"{case.samples}", f"{case.planned}", verdict, case.source))
     columns = ("score", "interval", "samples", "planned", "verdict", "source")

@@ -83,7 +83,7 @@ def test_evidence_of_a_comparison_reaches_the_limit_where_it_was_decided() -> No
     run = run_summary(samples=200, suite="ruler", lengths=(4096,), paired=True)
     (curve,) = run.evaluation.curves["regression at 4k"]
     (verdict,) = [verdict for verdict in run.evaluation.verdicts if verdict.kind == "regression"]
-    assert (curve.decided is None) == (verdict.verdict == "inconclusive")
+    assert (curve.decided is None) == (verdict.verdict == "undecided")
     assert curve.of == 200 * 13
 
 
@@ -111,7 +111,7 @@ def test_points_lie_within_the_chart_and_higher_scores_above_lower_ones(scores: 
 def test_a_line_chart_marks_failing_and_undecided_points_and_draws_every_run_of_intervals() -> None:
     series = Series(
         name="s", values=(90.0, 60.0, None, 40.0), intervals=((80, 100), (50, 70), None, (30, 50)),
-        threshold=55.0, verdicts=("pass", "inconclusive", None, "fail"),
+        threshold=55.0, verdicts=("pass", "undecided", None, "fail"),
     )  # fmt: skip
     chart = score_line(series, ["4K", "8K", "16K", "32K"])
     drawing = ElementTree.fromstring(line_svg(chart, "a < b"))

@@ -115,8 +115,8 @@ def test_the_headline_agrees_with_the_exit_code(changed: dict[str, Any], verdict
 @pytest.mark.parametrize(
     ("word", "fails", "interrupted", "title", "exit_code"),
     [
-        ("inconclusive", True, False, "Failed", 1),
-        ("inconclusive", False, False, "Undecided", 0),
+        ("undecided", True, False, "Failed", 1),
+        ("undecided", False, False, "Undecided", 0),
         ("not measured", False, False, "No verdict", 0),
         ("not measured", False, True, "Interrupted", 2),
         ("fail", True, True, "Failed", 2),
@@ -134,8 +134,7 @@ def test_the_headline_of_an_open_gate_says_what_the_run_ended_with(
         run=structs.replace(written.run, interrupted=interrupted),
     )
     shown = headline(changed)
-    own = "undecided" if word == "inconclusive" else word
-    assert (shown.title, shown.exit_code, shown.counts) == (title, exit_code, f"blocking gates: 1 {own}")
+    assert (shown.title, shown.exit_code, shown.counts) == (title, exit_code, f"blocking gates: 1 {word}")
     assert "".join(line for line, _ in terminal_summary(changed)[-1:]) == f"verdict    {title}: {shown.counts}"
 
 

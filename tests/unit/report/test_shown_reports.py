@@ -170,7 +170,7 @@ def table_cells(lines: list[str]) -> dict[tuple[str, int], str]:
 
 
 @pytest.mark.parametrize(("verdict", "fails", "is_named"), [
-    ("fail", True, True), ("inconclusive", False, True), ("not measured", True, True), ("not measured", False, False),
+    ("fail", True, True), ("undecided", False, True), ("not measured", True, True), ("not measured", False, False),
 ])  # fmt: skip
 def test_gates_are_named_to_be_selected_again_unless_their_cases_were_deselected(
     verdict: str, fails: bool, is_named: bool

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from longctx.fixtures.tasks import FAMILIES
@@ -61,9 +63,9 @@ BROKEN = {
     "[verdict]\nconfidence = '0.99'\n": "[verdict]: confidence is '0.99'",
     "[verdict]\nzone = -1\n": "[verdict]: zone is -1; write a number from 0 to 50",
     "[verdict]\nzone = true\n": "[verdict]: zone is True",
-    "[verdict]\ninconclusive = 'skip'\n": "[verdict]: inconclusive is 'skip'; write one of pass, fail",
-    "[verdict]\ninconclusive = false\n": "[verdict]: inconclusive is False",
-    "[verdict]\ndrop = 2\n": "[verdict] has an unknown key 'drop'; known are confidence, zone, precision, inconclusive",
+    "[verdict]\ninconclusive = 'skip'\n": "[verdict]: inconclusive is 'skip'; write one of fail, pass",
+    "[verdict]\ninconclusive = false\n": "[verdict]: inconclusive is False; write one of fail, pass",
+    "[verdict]\ndrop = 2\n": "[verdict] has an unknown key 'drop'; known are confidence, zone, precision, undecided",
     "regression = true\n": "[regression] is True; write a table",
     "[regression]\ndrop = 0\n": "[regression]: drop is 0; write a number from 0.1 to 100",
     "[regression]\ndrop = inf\n": "[regression]: drop is inf",
@@ -72,10 +74,10 @@ BROKEN = {
     "[regression]\nfalse_discoveries = 0\n": "[regression]: false_discoveries is 0; write a number from 0.0001 to 0.5",
     "[regression]\nfalse_discoveries = 5\n": "[regression]: false_discoveries is 5",
     "[regression]\ncases = 'pass'\n": "[regression]: cases is 'pass'; write one of fail, report",
-    "[regression]\nclear = 2\n": "[regression]: clear is 2; write a number below drop, which is 2",
-    "[regression]\nclear = -1\n": "[regression]: clear is -1; write a number from 0 to 100",
-    "[regression]\npopulation = 1\n": "[regression]: population is 1; write true or false",
-    "[regression]\nzone = 1\n": "[regression] has an unknown key 'zone'; known are drop, inconclusive, blocking",
+    "[regression]\nclear = 2\n": "[regression]: clear is 2; remove it, because it is always half of drop",
+    "[regression]\npopulation = false\n": "[regression]: population is False; remove it, because a loss is always",
+    "[regression]\nundecided = 'error'\n": "[regression]: undecided is 'error'; write one of pass, fail",
+    "[regression]\nzone = 1\n": "[regression] has an unknown key 'zone'; known are drop, undecided, about",
     "floor = 50\n": "[floor] is 50; write a table",
     "[floor]\nniah = 50\n": "[floor]: unknown task 'niah'; known are niah_single_1",
     "[floor]\nvt = 101\n": "[floor]: vt is 101; write a score from 0 to 100",
@@ -128,10 +130,8 @@ def test_gates_alone_use_the_shipped_yardstick(tmp_path: Path) -> None:
 def test_a_file_that_says_nothing_of_it_has_the_documented_certainty(tmp_path: Path) -> None:
     for text in (LEVEL, "[verdict]\n[regression]\n[floor]\n" + LEVEL):
         found = load(tmp_path, text)
-        assert found.verdict == VerdictSettings(confidence=0.99, indifference_zone=0.0, inconclusive="fail")
-        assert found.regression == RegressionSettings(
-            drop=2.0, inconclusive="pass", blocking=True, false_discoveries=0.05, cases="report", population=True
-        )
+        assert found.verdict == VerdictSettings(confidence=0.99, indifference_zone=0.0)
+        assert found.regression == RegressionSettings(drop=2.0, blocking=True, false_discoveries=0.05, cases="report")
         assert found.floors == {}
 
 
@@ -142,22 +142,22 @@ def test_the_certainty_of_a_file_is_read(tmp_path: Path) -> None:
         [verdict]
         confidence = 0.95
         zone = 1
-        inconclusive = "pass"
+        undecided = "pass"
         [regression]
         drop = 3
-        inconclusive = "fail"
+        undecided = "fail"
         blocking = false
         false_discoveries = 0.1
         cases = "fail"
-        population = false
+        about = "samples"
         [floor]
         vt = 50
         niah_single_1 = 99.5
         """,
     )
-    assert found.verdict == VerdictSettings(confidence=0.95, indifference_zone=1.0, inconclusive="pass")
+    assert found.verdict == VerdictSettings(confidence=0.95, indifference_zone=1.0, undecided="pass")
     assert found.regression == RegressionSettings(
-        drop=3.0, inconclusive="fail", blocking=False, false_discoveries=0.1, cases="fail", population=False
+        drop=3.0, undecided="fail", blocking=False, false_discoveries=0.1, cases="fail", about="samples"
     )
     assert found.floors == {"vt": 50.0, "niah_single_1": 99.5}
 
@@ -198,3 +198,31 @@ def test_a_threshold_that_looks_like_a_share_is_named(text: str, lines: list[str
     file = tmp_path / "gates.toml"
     file.write_text(text)
     assert shares_as_scores(load_thresholds(file, known_tasks=FAMILIES)) == lines
+
+
+@pytest.mark.parametrize(
+    ("table", "key", "value", "replaced"),
+    [
+        ("verdict", "inconclusive", '"fail"', {}),
+        ("verdict", "inconclusive", '"pass"', {"undecided": "pass"}),
+        ("verdict", "near", '"pass"', {"about": "model"}),
+        ("regression", "inconclusive", '"fail"', {"undecided": "fail"}),
+        ("regression", "lost_here", '"fail"', {"about": "samples"}),
+        ("regression", "underpowered", '"report"', {"extend": False, "undecided": "pass"}),
+        ("regression", "population", "true", {}),
+    ],
+)
+def test_an_old_key_is_read_with_a_line(
+    table: str, key: str, value: str, replaced: dict[str, object], tmp_path: Path
+) -> None:
+    found = load(tmp_path, f"[{table}]\n{key} = {value}\n{LEVEL}")
+    settings = getattr(found, table)
+    assert settings == msgspec.structs.replace(type(settings)(), **replaced)
+    (line,) = found.notes
+    new = " and ".join(f"{name} = {json.dumps(to)}" for name, to in replaced.items()) or "the default"
+    assert line == f"[{table}]: {key} = {value} is an old key; write {new}"
+
+
+def test_a_gate_has_the_effect_of_its_table_unless_it_has_its_own(tmp_path: Path) -> None:
+    text = f'[verdict]\nundecided = "pass"\n{LEVEL}undecided = "fail"\n' + LEVEL.replace('"g"', '"h"')
+    assert [gate.undecided for gate in load(tmp_path, text).gates] == ["fail", "pass"]

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longctx.fixtures.records import Case, CaseResult, Verdict
+from longctx.plugins.report.gate_reasons import reason_text
 from longctx.plugins.thresholds.records import Gate
 from longctx.plugins.verdicts.evaluate import GateEvaluator, Measured
 from tests.helpers.queues import ASPECTS, LENGTHS, LEVEL, case, result, scope_of, thresholds
@@ -63,8 +64,8 @@ def test_a_level_gate_has_one_verdict_per_length() -> None:
     assert {(verdict.required, verdict.samples, verdict.of) for verdict in verdicts} == {(80.0, 12, 12)}
     assert [verdict.interval for verdict in verdicts] == [(100.0, 100.0), (75.0, 75.0), (50.0, 50.0)]
     assert {verdict.confidence for verdict in verdicts} == {0.99}
-    near = "; NEAR: the model's own mean may be on either side"
-    assert verdicts[1].reason == f"mean 75.0 at 2K, needs more than 80{near} (all 12 samples)"
+    near = "; the model's own mean may be on either side"
+    assert reason_text(verdicts[1]) == f"mean 75.0 at 2K, needs more than 80{near} (all 12 samples)"
 
 
 @pytest.mark.parametrize(("above", "word"), [(74.999, "pass"), (75.0, "fail"), (75.001, "fail")])
@@ -109,12 +110,12 @@ def test_a_case_without_a_score_makes_its_gate_an_error(replacement: CaseResult 
         run(FALLING, n2_2048=replacement), replace(gate, lengths=(2048,) if gate.kind == "level" else ())
     )
     assert [(verdict.verdict, verdict.measured, verdict.interval) for verdict in verdicts] == [("error", None, None)]
-    assert verdicts[0].reason.startswith("test_ruler[n2-2048]: ")
+    assert reason_text(verdicts[0]).startswith("test_ruler[n2-2048]: ")
     assert verdicts[0].samples < verdicts[0].of
 
 
 def test_an_error_states_its_reason() -> None:
-    reasons = [verdicts_of(run(FALLING, n2_2048=replacement), LEVEL)[1].reason for replacement in (None, ERROR)]
+    reasons = [reason_text(verdicts_of(run(FALLING, n2_2048=replacement), LEVEL)[1]) for replacement in (None, ERROR)]
     assert reasons == [f"test_ruler[n2-2048]: {reason}" for reason in ("no result came back", "out of memory")]
 
 
@@ -140,7 +141,7 @@ def test_a_case_that_was_not_selected_leaves_its_gates_unmeasured() -> None:
     assert verdict_words(measured, replace(LEVEL, aspect="retrieval")) == ["pass", "fail", "fail"]
     assert verdict_words(measured, REACH, AVERAGE) == ["not measured", "not measured"]
     verdict = verdicts_of(measured, LEVEL)[1]
-    assert (verdict.measured, verdict.interval, verdict.reason) == (None, None, "partial: vt not run at 2K")
+    assert (verdict.measured, verdict.interval, reason_text(verdict)) == (None, None, "partial: vt not run at 2K")
 
 
 def test_an_error_is_not_hidden_behind_a_case_that_was_not_selected() -> None:
@@ -187,7 +188,7 @@ def test_a_length_without_selected_cases_leaves_gates_over_all_lengths_unmeasure
 def test_the_reason_mentions_a_failed_length_below_the_effective_length() -> None:
     (verdict,) = verdicts_of(run({1024: 1.0, 2048: 0.5, 4096: 1.0}), REACH)
     assert (verdict.verdict, verdict.measured) == ("fail", 4096)
-    assert "; not monotone: without a gap it passes up to 1K only" in verdict.reason
+    assert "; not monotone: without a gap it passes up to 1K only" in reason_text(verdict)
 
 
 def test_an_effective_length_passes_if_it_reaches_the_required_length() -> None:
@@ -200,7 +201,7 @@ def test_an_effective_length_passes_if_it_reaches_the_required_length() -> None:
 def test_no_length_above_the_threshold_is_a_failure_not_an_error() -> None:
     (verdict,) = verdicts_of(run(dict.fromkeys(LENGTHS, 0.0)), REACH)
     assert (verdict.verdict, verdict.measured) == ("fail", None)
-    assert "reaches <1K, needs at least 4K: mean 0.0 at 1K, needs more than 80" in verdict.reason
+    assert "reaches <1K, needs at least 4K: mean 0.0 at 1K, needs more than 80" in reason_text(verdict)
 
 
 def test_a_weighted_average_gives_most_weight_to_long_or_to_short_lengths() -> None:

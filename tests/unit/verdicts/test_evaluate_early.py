@@ -11,8 +11,14 @@ from hypothesis import strategies as st
 
 from longctx.fixtures.records import VerdictWord
 from longctx.plugins.evidence.effective_length import effective_length
+from longctx.plugins.report.gate_reasons import reason_text
 from longctx.plugins.thresholds.records import VerdictSettings
-from longctx.plugins.verdicts.evaluate import GateEvaluator, GateFinding, _effective_length_finding
+from longctx.plugins.verdicts.evaluate import (
+    GateEvaluator,
+    GateFinding,
+    _effective_length_finding,
+    _effective_length_verdict,
+)
 from tests.helpers.queues import ASPECTS, LENGTHS, LEVEL, case, evaluator_of, scope_of, thresholds
 
 REACH = replace(LEVEL, name="reach", kind="effective_length")
@@ -32,7 +38,7 @@ def test_a_clear_verdict_needs_only_some_of_the_samples() -> None:
             verdict.verdict == "pass",
             verdict.verdict == "fail",
         )
-    assert verdicts[2].reason == f"mean 0.0 at 4K, needs more than 80 ({verdicts[2].samples} of 300 samples)"
+    assert reason_text(verdicts[2]) == f"mean 0.0 at 4K, needs more than 80 ({verdicts[2].samples} of 300 samples)"
 
 
 @settings(deadline=None, derandomize=True, max_examples=10)
@@ -54,23 +60,23 @@ def test_gates_reach_the_verdicts_that_stopped_the_workers(shares: tuple[float, 
             == set(scope_of(MANY).tasks_of(gate))
         ]
         verdict = next(verdicts)
-        assert verdict.verdict == (analysis.decision.verdict if analysis.decision else "inconclusive")
+        assert verdict.verdict == (analysis.decision.verdict if analysis.decision else "undecided")
         assert (verdict.samples, verdict.of) == (analysis.samples, analysis.planned_samples)
 
 
-def test_a_budget_leaves_a_close_score_inconclusive() -> None:
+def test_a_budget_leaves_a_close_score_undecided() -> None:
     evaluator = evaluator_of(
         thresholds(LEVEL), scope_of(MANY), dict.fromkeys(LENGTHS, 0.8), most={1024: 0, 2048: 1, 4096: 60}
     )
     without_samples, with_one_sample, undecided = evaluator.verdicts()
-    assert {verdict.verdict for verdict in evaluator.verdicts()} == {"inconclusive"}
-    assert (without_samples.reason, without_samples.measured, without_samples.samples, without_samples.of) == (
+    assert {verdict.verdict for verdict in evaluator.verdicts()} == {"undecided"}
+    assert (reason_text(without_samples), without_samples.measured, without_samples.samples, without_samples.of) == (
         "cases without a sample: 3 of 3",
         None,
         0,
         300,
     )
-    assert (with_one_sample.reason, with_one_sample.measured, with_one_sample.samples) == (
+    assert (reason_text(with_one_sample), with_one_sample.measured, with_one_sample.samples) == (
         "cases without a sample: 2 of 3",
         None,
         1,
@@ -78,7 +84,7 @@ def test_a_budget_leaves_a_close_score_inconclusive() -> None:
     assert undecided.interval is not None
     assert undecided.interval[0] < 80 < undecided.interval[1]
     assert undecided.samples == 60
-    assert undecided.reason.endswith(", needs more than 80; undecided (60 of 300 samples)")
+    assert reason_text(undecided).endswith(", needs more than 80; undecided (60 of 300 samples)")
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -100,7 +106,7 @@ def test_a_failed_case_is_an_error_even_if_its_gate_would_fail(most: int) -> Non
     )
     broken = replace(evaluator.measured.results["test_ruler[n1-2048]"], error="out of memory")
     measured = replace(evaluator.measured, results={**evaluator.measured.results, broken.case.id: broken})
-    others = "fail" if most == 300 else "inconclusive"
+    others = "fail" if most == 300 else "undecided"
     verdict_words = [
         verdict.verdict for verdict in GateEvaluator(thresholds(LEVEL, REACH, AVERAGE), measured).verdicts()
     ]
@@ -109,34 +115,34 @@ def test_a_failed_case_is_an_error_even_if_its_gate_would_fail(most: int) -> Non
 
 @settings(deadline=None, derandomize=True)
 @given(
-    st.dictionaries(st.sampled_from(LENGTHS), st.sampled_from(["pass", "fail", "inconclusive"]), min_size=1),
+    st.dictionaries(st.sampled_from(LENGTHS), st.sampled_from(["pass", "fail", "undecided"]), min_size=1),
     st.sampled_from((512, *LENGTHS)),
 )
-def test_an_effective_length_is_decided_if_inconclusive_lengths_cannot_change_it(
+def test_an_effective_length_is_decided_if_undecided_lengths_cannot_change_it(
     words: dict[int, VerdictWord], required: int
 ) -> None:
     outcomes = set()
     for extremes in itertools.product((0.0, 100.0), repeat=len(words)):
         scores = dict(zip(words, extremes, strict=True))
-        if all(words[n] == "inconclusive" or (words[n] == "pass") == (score > 50) for n, score in scores.items()):
+        if all(words[n] == "undecided" or (words[n] == "pass") == (score > 50) for n, score in scores.items()):
             outcomes.add("pass" if (effective_length(scores, 50.0) or 0) >= required else "fail")
-    expected = "not measured" if required > max(words) else outcomes.pop() if len(outcomes) == 1 else "inconclusive"
-    findings = {length: GateFinding(word=word, reason="") for length, word in words.items()}
+    expected = "not measured" if required > max(words) else outcomes.pop() if len(outcomes) == 1 else "undecided"
+    findings = {length: GateFinding(word=word) for length, word in words.items()}
     assert _effective_length_finding(findings, required, 80.0).word == expected
 
 
-NEAR_PASS, NEAR_FAIL = (GateFinding(word=word, reason="", score=80.0, of_model="near") for word in ("pass", "fail"))
-ABOVE = GateFinding(word="pass", reason="", score=95.0, of_model="above")
-BELOW = GateFinding(word="fail", reason="", score=70.0, of_model="below")
+NEAR_PASS, NEAR_FAIL = (GateFinding(word=word, score=80.0, of_model="near") for word in ("pass", "fail"))
+ABOVE = GateFinding(word="pass", score=95.0, of_model="above")
+BELOW = GateFinding(word="fail", score=70.0, of_model="below")
 
 
 @pytest.mark.parametrize(
     ("at_lengths", "word", "text"),
     [
         ((ABOVE, ABOVE, BELOW), "pass", "reaches 2K, needs at least 2K (mean above 80)"),
-        ((ABOVE, NEAR_FAIL, NEAR_PASS), "pass", "; NEAR: the model's own length may be from 1K to 4K"),
-        ((ABOVE, NEAR_PASS, NEAR_FAIL), "pass", "; NEAR: the model's own length may be from 1K to 4K"),
-        ((NEAR_PASS, NEAR_FAIL, BELOW), "fail", "; NEAR: the model's own length may be from less than 1K to 2K"),
+        ((ABOVE, NEAR_FAIL, NEAR_PASS), "pass", "; the model's own length may be from 1K to 4K"),
+        ((ABOVE, NEAR_PASS, NEAR_FAIL), "pass", "; the model's own length may be from 1K to 4K"),
+        ((NEAR_PASS, NEAR_FAIL, BELOW), "fail", "; the model's own length may be from less than 1K to 2K"),
         ((BELOW, ABOVE, ABOVE), "fail", "mean 70.0 at 1K, needs more than 80; not monotone: without a gap it passes "
          "at none of the shortest lengths"),
         ((NEAR_FAIL, ABOVE, ABOVE), "pass", "at none of the shortest lengths"),
@@ -145,9 +151,9 @@ BELOW = GateFinding(word="fail", reason="", score=70.0, of_model="below")
 def test_an_effective_length_says_what_the_samples_show_of_the_model(
     at_lengths: tuple[GateFinding, ...], word: VerdictWord, text: str
 ) -> None:
-    found = _effective_length_finding(dict(zip(LENGTHS, at_lengths, strict=True)), 2048, 80.0)
-    assert found.word == word
-    assert found.reason.endswith(text)
+    found = _effective_length_verdict(REACH, dict(zip(LENGTHS, at_lengths, strict=True)), 2048, 80.0)
+    assert found.verdict == word
+    assert reason_text(found).removesuffix(" (all 0 samples)").endswith(text)
 
 
 @pytest.mark.parametrize(
@@ -155,16 +161,16 @@ def test_an_effective_length_says_what_the_samples_show_of_the_model(
     [
         ({1024: 0.8, 2048: 1.0, 4096: 0.2}, 2048, "pass"),
         ({1024: 0.8, 2048: 0.2, 4096: 0.2}, 2048, "fail"),
-        ({1024: 1.0, 2048: 0.8, 4096: 0.2}, 2048, "inconclusive"),
+        ({1024: 1.0, 2048: 0.8, 4096: 0.2}, 2048, "undecided"),
     ],
 )
 def test_the_reason_names_an_undecided_length(shares: dict[int, float], at_least: int, word: str) -> None:
     gate = replace(REACH, at_least=at_least)
     (verdict,) = evaluator_of(thresholds(gate), scope_of(MANY), shares, most=dict.fromkeys(LENGTHS, 40)).verdicts()
-    undecided = "2K" if word == "inconclusive" else "1K"
+    undecided = "2K" if word == "undecided" else "1K"
     assert (verdict.verdict, verdict.measured) == (word, None)
     needs = "needs at least 2K (mean above 80)"
-    assert verdict.reason == f"undecided at {undecided}; {needs} ({verdict.samples} of 900 samples)"
+    assert reason_text(verdict) == f"undecided at {undecided}; {needs} ({verdict.samples} of 900 samples)"
 
 
 def test_a_weighted_average_of_all_samples_is_compared_exactly() -> None:
@@ -184,8 +190,8 @@ def test_a_weighted_average_of_some_samples_is_decided_by_its_interval() -> None
     )
     gates = [replace(AVERAGE, above=above) for above in (40.0, 80.0, 99.0)]
     low, close, high = GateEvaluator(thresholds(*gates), part.measured).verdicts()
-    assert [verdict.verdict for verdict in (low, close, high)] == ["pass", "inconclusive", "fail"]
-    assert close.reason.endswith(", needs more than 80; undecided (450 of 900 samples)")
+    assert [verdict.verdict for verdict in (low, close, high)] == ["pass", "undecided", "fail"]
+    assert reason_text(close).endswith(", needs more than 80; undecided (450 of 900 samples)")
     assert close.interval is not None
     levels = [verdict.interval for verdict in part.verdicts()]
     for bound, sign in ((0, 1), (1, -1)):
@@ -194,10 +200,10 @@ def test_a_weighted_average_of_some_samples_is_decided_by_its_interval() -> None
         assert sign * close.interval[bound] < sign * mean
 
 
-def test_a_weighted_average_is_inconclusive_while_a_case_has_no_samples() -> None:
+def test_a_weighted_average_is_undecided_while_a_case_has_no_samples() -> None:
     part = evaluator_of(thresholds(), scope_of(MANY), dict.fromkeys(LENGTHS, 1.0), most={1024: 2})
     (verdict,) = GateEvaluator(thresholds(AVERAGE), part.measured).verdicts()
-    assert (verdict.verdict, verdict.measured, verdict.interval) == ("inconclusive", None, None)
+    assert (verdict.verdict, verdict.measured, verdict.interval) == ("undecided", None, None)
 
 
 @pytest.mark.parametrize("share", [0.79, 0.8, 0.81])

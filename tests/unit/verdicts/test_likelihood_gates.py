@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from longctx.fixtures.records import AnswerLikelihood, Likelihood, Verdict
 from longctx.plugins.evidence.clusters import SampleRef
 from longctx.plugins.evidence.likelihood_estimates import LEAST_EVIDENCE_GAIN, Likelihoods, estimates
+from longctx.plugins.report.gate_reasons import reason_text
 from longctx.plugins.report.sections.likelihood import likelihood
 from longctx.plugins.thresholds.records import CATEGORIES, Gate, Thresholds
 from longctx.plugins.verdicts.evaluate import Measured
@@ -79,7 +80,7 @@ def test_a_gate_on_gain_compares_it_with_its_threshold(full: float, word: str) -
     verdict = verdict_of(noisy(full), GAIN)
     assert verdict.verdict == word
     assert verdict.measured == pytest.approx(3.0 - full, abs=0.1)
-    assert verdict.reason.startswith("likelihood: gain ")
+    assert reason_text(verdict).startswith("likelihood: gain ")
 
 
 @pytest.mark.parametrize(("full", "word"), [(1.0, "pass"), (2.5, "fail")])
@@ -99,16 +100,16 @@ def test_recovery_is_a_ratio_of_sums() -> None:
 
 def test_recovery_is_undefined_where_the_evidence_gains_little() -> None:
     verdict = verdict_of(lambda ref: item(2.0, evidence=3.0 - 0.9 * LEAST_EVIDENCE_GAIN), RECOVERY)
-    assert (verdict.verdict, verdict.measured) == ("inconclusive", None)
-    assert "recovery is undefined" in verdict.reason
+    assert (verdict.verdict, verdict.measured) == ("undecided", None)
+    assert "recovery is undefined" in reason_text(verdict)
 
 
 def test_a_gain_without_an_advantage_over_distractors_is_no_retrieval() -> None:
     """Among models that answer everything wrong, likelihood ranks fluency."""
     fluent = verdict_of(lambda ref: item(1.0, foil=0.9), GAIN)
     assert fluent.verdict == "fail"
-    assert "distractors are at least as likely" in fluent.reason
-    assert "no distractors" in verdict_of(lambda ref: item(1.0, foil=None), GAIN).reason
+    assert "distractors are at least as likely" in reason_text(fluent)
+    assert "no distractors" in reason_text(verdict_of(lambda ref: item(1.0, foil=None), GAIN))
 
 
 def test_a_change_of_likelihood_alone_fails_no_run() -> None:

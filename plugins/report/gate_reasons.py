@@ -1,0 +1,214 @@
+"""The sentence that explains the verdict of a gate, made of its typed reason and its numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from longctx.fixtures.records import LengthFinding, PairedChange, Reason, Verdict
+from longctx.plugins.evidence.effective_length import (
+    contiguous_effective_length,
+    effective_length,
+    effective_length_label,
+)
+from longctx.plugins.report.formats import short_length
+
+# Points by which the sum of differences may be off.
+ROUNDING = 1e-6
+# Rarer losses are not told apart.
+MOST_DRAWS = 1_000_000
+# Lengths that pass have 100 points in the arithmetic of effective lengths, others 0.
+HALF = 50.0
+PLAIN: Mapping[Reason, str] = {
+    "no answers": "--signal likelihood generates no answers",
+    "same checkpoint": "the baseline is the same checkpoint: a comparison with itself is most often a wrong path",
+    "no common samples": "too few samples to compare: the baseline's journal has none of these samples",
+}
+
+
+def reason_text(verdict: Verdict) -> str:
+    """Return one line that explains a verdict."""
+    because, length = verdict.because, verdict.length
+    if because == "error":
+        return verdict.detail
+    if because is not None and because in PLAIN:
+        return PLAIN[because]
+    if because == "interrupted":
+        return f"interrupted after {verdict.samples:,} of {verdict.of:,} samples"
+    if because == "missing tasks" and verdict.kind == "likelihood":
+        return f"likelihood: not all tasks run at {short_length(length)}"
+    if because == "missing tasks":
+        place = "" if length is None else f" at {short_length(length)}"
+        return f"partial: {verdict.detail} not run{place}"
+    if verdict.kind == "regression":
+        return _change_text(verdict)
+    if verdict.kind == "likelihood":
+        return _likelihood_text(verdict)
+    counts = _extent(verdict)
+    if verdict.kind == "effective_length":
+        return _effective_length_text(verdict) + ("" if because == "missing length" else counts)
+    if verdict.measured is None:
+        return f"cases without a sample: {verdict.detail}"
+    return _mean_text(verdict) + counts
+
+
+def _extent(verdict: Verdict) -> str:
+    """Return the number of samples behind a verdict."""
+    if verdict.samples == verdict.of:
+        return f" (all {verdict.of} samples)"
+    return f" ({verdict.samples} of {verdict.of} samples)"
+
+
+def _mean_text(verdict: Verdict) -> str:
+    """Return the text that compares a mean at a length, or over all lengths, with the required one."""
+    assert verdict.measured is not None
+    text = _compared(verdict.measured, verdict.required, verdict.length)
+    if verdict.because == "not shown":
+        return f"{text}; not shown to be below it for the model"
+    if verdict.verdict == "undecided":
+        return f"{text}; undecided"
+    return f"{text}; the model's own mean may be on either side" if verdict.of_model == "near" else text
+
+
+def _compared(mean: float, required: float, length: int | None) -> str:
+    place = "over all lengths" if length is None else f"at {short_length(length)}"
+    return f"mean {mean:.1f} {place}, needs more than {required:g}"
+
+
+def _effective_length_text(verdict: Verdict) -> str:
+    by_length, threshold, required = verdict.by_length, verdict.threshold or 0.0, int(verdict.required)
+    needs = f"needs at least {short_length(required)}"
+    if verdict.because == "missing length":
+        return f"{needs}, the longest tested length is {short_length(by_length[-1].length)}"
+    settled = {at.length: 100.0 if at.word == "pass" else 0.0 for at in by_length}
+    open_lengths = [at for at in by_length if at.word == "undecided" and not at.is_known]
+    if open_lengths:
+        places = ", ".join(short_length(at.length) for at in open_lengths)
+        return f"undecided at {places}; {needs} (mean above {threshold:g})"
+    text = f"reaches {shown_label(effective_length_label(settled, HALF))}, {needs}"
+    longest = effective_length(settled, HALF)
+    below = [at for at in by_length if at.is_below and at.length < (longest or 0)]
+    above = [at for at in by_length if at.word != "pass" and at.length > (longest or 0)]
+    failed = [at for at in (*below, *above) if at.mean is not None]
+    if verdict.verdict == "fail" and failed:
+        text += f": {_compared(failed[0].mean or 0.0, threshold, failed[0].length)}"
+    else:
+        text += f" (mean above {threshold:g})"
+    contiguous = contiguous_effective_length(settled, HALF)
+    if contiguous != longest:
+        up_to = f"up to {short_length(contiguous)} only" if contiguous else "at none of the shortest lengths"
+        text += f"; not monotone: without a gap it passes {up_to}"
+    return text + _possible_lengths(by_length)
+
+
+def _possible_lengths(by_length: tuple[LengthFinding, ...]) -> str:
+    """Return between which lengths the model's own effective length is, if other samples may show another one."""
+    passed = [at.length for at in by_length if at.word == "pass" and at.of_model != "near"]
+    possible = [at.length for at in by_length if at.word == "pass" or at.of_model == "near"]
+    if max(possible, default=0) <= max(passed, default=0):
+        return ""
+    shortest = short_length(max(passed)) if passed else f"less than {short_length(by_length[0].length)}"
+    return f"; the model's own length may be from {shortest} to {short_length(max(possible))}"
+
+
+def shown_label(label: str | None) -> str:
+    """Return the label of an effective length as reports show it: `<1024` as `<1K`; `undecided` without one."""
+    if label is None:
+        return "undecided"
+    sign = label[0] if label[0] in "<>" else ""
+    return f"{sign}{short_length(int(label.removeprefix(sign)))}"
+
+
+def _likelihood_text(verdict: Verdict) -> str:
+    if verdict.measured is None:
+        if verdict.because == "no recovery":
+            text = "recovery is undefined, because the evidence alone gains less than 0.3 nats"
+            return f"likelihood: {text}{_extent(verdict)}"
+        return "likelihood: no sample was measured"
+    unit = " nats" if verdict.measure == "gain" else ""
+    value = f"{verdict.measure} {verdict.measured:.{2 if unit else 1}f}{unit}"
+    text = f"{value} is above {verdict.required:g}"
+    if verdict.because == "too few samples":
+        text = f"{value} is not yet told from {verdict.required:g}"
+    elif verdict.because == "likely distractors":
+        text += f", but distractors are at least as likely (gold - foil {verdict.margin:+.2f} nats)"
+    elif verdict.because == "distractors not told":
+        text += f", but gold - foil {verdict.margin:+.2f} nats is not yet told from 0"
+    elif verdict.verdict == "fail":
+        text = f"{value} is not above {verdict.required:g}"
+    elif verdict.margin is None:
+        text += "; there are no distractors to compare with"
+    return f"likelihood: {text}{_extent(verdict)}"
+
+
+def _change_text(verdict: Verdict) -> str:
+    change = verdict.change
+    if change is None or verdict.measured is None or verdict.interval is None:
+        return "too few samples to compare: none has an answer of both models"
+    start = ""
+    if verdict.because == "short baseline":
+        start = "the baseline has too few samples to compare: "
+    elif verdict.because == "too few samples":
+        start = "undecided, "
+    points = round(verdict.measured, 1)
+    moved = f"gained {points:.1f} points" if points > 0 else f"lost {_loss(points):.1f} points"
+    if verdict.because == "not shown":
+        moved += " on these samples"
+    counts = f"{change.worse} worse, {change.better} better of {change.pairs} pairs"
+    text = f"{start}{moved}{_bound_text(verdict, points)}; {_allowed_text(verdict, change)} ({counts})"
+    return text + _chance_text(verdict, change)
+
+
+def _bound_text(verdict: Verdict, points: float) -> str:
+    """Return the bound on the change of the planned samples that the verdict rests on."""
+    assert verdict.interval is not None
+    assert verdict.measured is not None
+    low, high = verdict.interval
+    if verdict.because == "not shown":
+        return ""
+    if verdict.verdict == "fail":
+        # An interval of no width may end beyond the measured loss by rounding.
+        return f" (at least {min(_loss(high), _loss(verdict.measured)):.1f})"
+    if verdict.verdict == "pass" and points > 0:
+        return f" (at least {low:.1f})" if low >= 0 else f" (lost at most {-low:.1f})"
+    if verdict.verdict == "pass":
+        return f" (at most {_loss(low):.1f})"
+    return f" ({'lost ' if points > 0 else ''}between {_loss(high):.1f} and {_loss(low):.1f})"
+
+
+def _allowed_text(verdict: Verdict, change: PairedChange) -> str:
+    """Return the loss that is allowed; where a failure does not exceed it, the limit that failed the gate."""
+    assert verdict.measured is not None
+    assert verdict.interval is not None
+    drop, lost = _loss(verdict.required), _loss(verdict.measured)
+    if verdict.verdict != "fail" or lost > drop:
+        return f"{drop:g} allowed"
+    if verdict.interval[0] == verdict.interval[1] and lost >= change.limit - ROUNDING:
+        return f"less than {change.limit:g} allowed where all pairs are known"
+    return f"{drop:g} allowed, and a failure shows more than {drop / 2:g}"
+
+
+def _chance_text(verdict: Verdict, change: PairedChange) -> str:
+    """Return how often an unchanged model loses as much; empty for a verdict that does not rest on it.
+
+    A loss that is not shown is one of the run: of several comparisons, one loses as much more often than each does.
+    """
+    p_value = verdict.p_value
+    if p_value is None or not (verdict.verdict == "fail" or verdict.because == "not shown"):
+        return ""
+    if verdict.verdict == "fail":
+        bound = "at most " if p_value * MOST_DRAWS < 1 else ""
+        draws = _rounded(min(MOST_DRAWS, 1 / p_value)).replace(",", " ")
+        return f"; an unchanged model loses as much in {bound}1 of {draws} draws"
+    runs = _rounded(1 / (1 - (1 - p_value) ** change.comparisons))
+    place = f" in one of {change.comparisons} comparisons" if change.comparisons > 1 else ""
+    return f"; an unchanged model loses as much{place} in 1 of {runs} runs"
+
+
+def _rounded(number: float) -> str:
+    """Return a number of at least 1 with two significant digits at most."""
+    return f"{float(f'{number:.2g}'):,.0f}" if number >= 10 else f"{number:.1f}".removesuffix(".0")
+
+
+def _loss(difference: float) -> float:
+    """Return the loss of a difference in points, without a negative zero."""
+    return -difference + 0.0
