@@ -10,7 +10,6 @@ from typing import Any
 from longctx.ci.suite_process import SuiteRun
 from tests.helpers.report_records import report_of
 
-
 REASONS = {"not shown": "not shown", "short baseline": "short baseline"}
 """The words of a comparison that stand for the reason of an undecided one."""
 
