@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -17,8 +15,6 @@ from longctx.fixtures.tasks.questions.read_tasks import read_tasks, shipped_suit
 from longctx.fixtures.versions import sample_version
 
 COLUMNS = ("suite", "category", "task", "metric", "version", "questions", "source", "lengths")
-# Left out in a narrow terminal, this one first; a file or a pipe has all columns.
-LESS_IMPORTANT = ("source", "questions", "version", "metric", "lengths")
 # Questions that are written for each seed, and those of files that are not here.
 UNLIMITED, UNKNOWN = "any", "?"
 
@@ -50,21 +46,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             rows.append((file.suite, dataset.category, dataset.name, metric, version, size, source, lengths))
     except QuestionsError as error:
         return report_wrong_use(str(error))
-    table = [COLUMNS, *(row for row in rows if options.suite in (None, row[0]))]
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    for line in aligned(fitting(table, width)):
+    for line in aligned([COLUMNS, *(row for row in rows if options.suite in (None, row[0]))]):
         print_line(line)
     return 0
-
-
-def fitting(table: Sequence[Sequence[str]], width: int | None) -> Sequence[Sequence[str]]:
-    """Return the table without the columns for which a terminal has no room; None leaves all of them."""
-    columns = [list(column) for column in zip(*table, strict=True)]
-    for name in LESS_IMPORTANT:
-        widths = [2 + max(map(len, column)) for column in columns]
-        if width is not None and sum(widths) - 2 > width:
-            columns = [column for column in columns if column[0] != name]
-    return list(zip(*columns, strict=True))
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:

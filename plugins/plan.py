@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import gc
-import itertools
 import shutil
 import textwrap
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -36,8 +35,6 @@ INDENT = 11
 # The samples to the verdict on a mean at one length, in the median over the curves of 17 models (RULER, Table 3) with
 # 6500 planned samples: `python -m benchmarks.false_verdicts`.
 MEDIAN_SAMPLES = 138
-# A plan that takes longer says how to take less.
-SHORT_SECONDS = 600.0
 # A comparison that can only show a larger loss of a panel's mean, 0 to 1, shows too little.
 LARGE_LOSS = 0.2
 # The memory of a current data-center GPU, assumed if this machine has none.
@@ -47,11 +44,7 @@ DEFAULT_GPU_BYTES = 80 * GIB
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop(session: pytest.Session) -> bool | None:
     """Run no test under --plan."""
-    if not session.config.option.plan or RUN not in session.config.stash:
-        return None
-    # pytest collects garbage twice before it exits, which would take a quarter of the time of a plan.
-    gc.freeze()
-    return True
+    return True if session.config.option.plan and RUN in session.config.stash else None
 
 
 @pytest.hookimpl(trylast=True)
@@ -147,7 +140,7 @@ def _misfit_lines(run: Run, cases: Sequence[Case]) -> list[str]:
 
 
 def _time_lines(run: Run, cases: Sequence[Case], workers: int) -> list[str]:
-    """Return the time that the cases take at the last rate of this checkpoint in the journal, and how to take less."""
+    """Return the time that the cases take at the last rate of this checkpoint in the journal."""
     if run.options.base_url or run.options.serve:
         return ["time       unknown: requests to a server overlap; a run shows its rate and the time left"]
     rate = last_rate(Path(run.options.journal), run.checkpoint.fingerprint)
@@ -163,36 +156,22 @@ def _time_lines(run: Run, cases: Sequence[Case], workers: int) -> list[str]:
         f"last measured on prompts of up to {rate.longest_prompt:,} tokens"
     )
     expected = _expected_tokens(run, cases)
-    if expected is None or sum(expected.values()) == _tokens(cases):
+    if expected is None or expected == _tokens(cases):
         return [f"time       {most} {measured}"]
-    seconds = {length: tokens / speed for length, tokens in expected.items()}
-    lines = [
-        f"time       about {duration(sum(seconds.values()))} {measured}: a mean takes {MEDIAN_SAMPLES} samples a "
-        f"length in the median; {most}"
+    return [
+        f"time       about {duration(expected / speed)} {measured}: a mean takes {MEDIAN_SAMPLES} samples a length in "
+        f"the median; {most}"
     ]
-    if sum(seconds.values()) > SHORT_SECONDS:
-        sums = list(itertools.accumulate(seconds.values()))
-        fitting = [length for length, so_far in zip(seconds, sums, strict=True) if so_far <= SHORT_SECONDS]
-        shorter = f"--lengths {','.join(map(format_length, fitting))} takes about {duration(sums[len(fitting) - 1])}; "
-        remedy = (
-            f"{shorter if fitting else ''}--budget 10 ends after ten minutes and leaves open what is undecided then"
-        )
-        lines.append(f"{'':<{INDENT}}{remedy}")
-    return lines
 
 
-def _expected_tokens(run: Run, cases: Sequence[Case]) -> dict[int, int] | None:
-    """Return the tokens that the means of a run take in the median, by length; None where nothing is known of it."""
+def _expected_tokens(run: Run, cases: Sequence[Case]) -> int | None:
+    """Return the tokens that the means of a run take in the median; None where nothing is known of it."""
     if run.options.full or run.options.only_samples or run.baseline is not None or run.options.signal != "answers":
         return None
-    panels: dict[tuple[int, str], int] = {}
+    panels: Counter[tuple[int, str]] = Counter()
     for case in cases:
-        key = case.length, case.family
-        panels[key] = panels.get(key, 0) + len(case.planned)
-    expected: dict[int, int] = {}
-    for (length, _), planned in sorted(panels.items()):
-        expected[length] = expected.get(length, 0) + min(planned, MEDIAN_SAMPLES) * length
-    return expected
+        panels[case.length, case.family] += len(case.planned)
+    return sum(min(planned, MEDIAN_SAMPLES) * length for (length, _), planned in panels.items())
 
 
 def duration(seconds: float) -> str:
@@ -258,11 +237,10 @@ def _detects(run: Run, panel: Panel, baseline: Baseline) -> str:
     available = known if baseline.checkpoint is None else planned
     loss = detectable_panel_loss(panel.non_inferiority, queue, available)
     refs = queue.refs[: queue.sample_count(available)]
-    haystacks: dict[str, set[int]] = {case_id: set() for case_id in panel.cases}
-    for ref in refs:
-        haystacks[ref.case_id].add(panel.cases[ref.case_id].haystack(ref.sample_index))
+    haystacks = {(ref.case_id, panel.cases[ref.case_id].haystack(ref.sample_index)) for ref in refs}
+    by_case = Counter(case_id for case_id, _ in haystacks)
     # The case with the fewest haystacks in pairs decides which loss of one case is detected.
-    pairs = min(map(len, haystacks.values()), default=0)
+    pairs = min((by_case[case_id] for case_id in panel.cases), default=0)
     cases = len(run.scope(run.measurable).cases)
     settings = run.thresholds.regression
     case_loss = detectable_case_loss(pairs, cases=cases, false_discoveries=settings.false_discoveries)

@@ -132,7 +132,7 @@ class _Watcher:
         tokens = 0
         for journal in journals:
             entries = [journal.entries[key] for key in keys if key in journal.entries]
-            tokens += sum(entry.computed_tokens or 0 for entry in entries)
+            tokens += sum(entry.outcome.generation.computed_tokens or 0 for entry in entries)
         growth = self._growth.setdefault(key, _Growth(first=(samples, tokens), samples=samples))
         if samples > growth.samples:
             growth.began_seconds = self._last_seconds if growth.began_seconds is None else growth.began_seconds

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
 import shutil
 import sys
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from itertools import permutations
 from pathlib import Path
@@ -26,7 +25,7 @@ from longctx.fixtures.shown_text import visible, visible_data, visible_line, wit
 from longctx.plugins.collection import usage_error
 from longctx.plugins.config.invocation import typed_command
 from longctx.plugins.config.option import PATHS, Option
-from longctx.plugins.config.options import REPORT_OPTIONS
+from longctx.plugins.config.options import REPORT_OPTIONS, RUN_OPTIONS
 from longctx.plugins.report.document import document
 from longctx.plugins.report.markdown import markdown
 from longctx.plugins.report.sample_files import inspect_logs, sample_lines
@@ -68,22 +67,19 @@ def pytest_configure(config: pytest.Config) -> None:
             f"{', '.join(requested)}: --preflight measures nothing to report; "
             f"leave {'it' if len(requested) == 1 else 'them'} out, or leave --preflight out"
         )
-    if config.stash[RUN].options.signal == "likelihood":
-        for option, one in OPTIONS.items():
-            if one.writes == "answers" and getattr(config.option, option):
-                raise usage_error(
-                    f"{_flag(option)}: holds answers, and --signal 'likelihood' asks for none; "
-                    "use --signal both, or --report-json for the likelihoods"
-                )
-    for option, one in OPTIONS.items():
-        if one.writes == "scores" and getattr(config.option, option):
+    for flag in requested:
+        option = RUN_OPTIONS[flag]
+        if option.writes == "answers" and config.stash[RUN].options.signal == "likelihood":
+            raise usage_error(
+                f"{flag}: holds answers, and --signal 'likelihood' asks for none; "
+                "use --signal both, or --report-json for the likelihoods"
+            )
+        if option.writes == "scores":
             try:
-                check_extra(option)
+                check_extra(option.attribute)
             except ScalarsError as error:
                 raise usage_error(error) from error
     check_outputs(config)
-    if config.option.xmlpath:
-        config.pluginmanager.register(_JunitFile(), "longctx-junit-file")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -151,39 +147,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         terminalreporter.write_line(f"report     none: nothing was measured for {', '.join(requested)}")
 
 
-class _JunitFile:
-    """Let pytest write its JUnit file like the other reports: whole or not at all, and without losing the verdict."""
-
-    @pytest.hookimpl(wrapper=True, trylast=True)
-    def pytest_sessionfinish(self, session: pytest.Session) -> Generator[None]:
-        from _pytest.junitxml import xml_key
-
-        config = session.config
-        xml = config.stash.get(xml_key, None)
-        if xml is None:
-            yield
-            return
-        target = absolute(xml.logfile)
-        temporary = target.with_name(f".{target.name}.{os.getpid()}")
-        xml.logfile = str(temporary)
-        try:
-            yield
-            temporary.replace(target)
-        except BrokenPipeError:
-            raise
-        except OSError as error:
-            config.stash.setdefault(WRITE_ERRORS, {})["xmlpath"] = _write_error("--junitxml", target, error)
-            if session.exitstatus == pytest.ExitCode.OK:
-                session.exitstatus = pytest.ExitCode.TESTS_FAILED
-            # Otherwise it would say that it has written the file.
-            config.pluginmanager.unregister(xml)
-            del config.stash[xml_key]
-        finally:
-            xml.logfile = str(target)
-            with contextlib.suppress(OSError):
-                temporary.unlink()
-
-
 class _VisibleTexts:
     """Clean the texts of every test before the terminal, JUnit and the log show them."""
 
@@ -217,7 +180,7 @@ def write(target: Path, text: str) -> None:
 
 def _requested(config: pytest.Config) -> list[str]:
     """Return the options of all requested reports, as on the command line."""
-    return [_flag(option) for option in OPTIONS if getattr(config.option, option)]
+    return [option.flag for name, option in OPTIONS.items() if getattr(config.option, name)]
 
 
 def _targets(config: pytest.Config) -> dict[str, Path]:
@@ -228,10 +191,6 @@ def _targets(config: pytest.Config) -> dict[str, Path]:
         if name and one.kind in PATHS:
             targets[option] = Path(config.invocation_params.dir, name)
     return targets
-
-
-def _flag(option: str) -> str:
-    return OPTIONS[option].flag
 
 
 def _write_reports(config: pytest.Config, summary: RunSummary, *, holds: bool) -> dict[str, str]:
@@ -247,15 +206,12 @@ def _write_reports(config: pytest.Config, summary: RunSummary, *, holds: bool) -
         except ScalarsError as error:
             errors[option] = str(error)
         except OSError as error:
-            errors[option] = _write_error(_flag(option), target, error)
+            errors[option] = (
+                f"{OPTIONS[option].flag}: cannot write {target} ({error.strerror or error}); every answer is in the "
+                "journal: free space or name another place, and the same command writes it without running the model "
+                "again"
+            )
     return errors
-
-
-def _write_error(flag: str, target: Path | str, error: OSError) -> str:
-    return (
-        f"{flag}: cannot write {target} ({error.strerror or error}); every answer is in the journal: "
-        "free space or name another place, and the same command writes it without running the model again"
-    )
 
 
 def _write_report(option: str, target: Path | str, summary: RunSummary, document: JsonReport, *, holds: bool) -> None:
@@ -285,7 +241,7 @@ def check_outputs(config: pytest.Config) -> None:
 
     Raises pytest.UsageError.
     """
-    outputs = {_flag(option): target for option, target in _targets(config).items()}
+    outputs = {OPTIONS[option].flag: target for option, target in _targets(config).items()}
     folders = {one.flag for one in OPTIONS.values() if one.kind == "folder"}
     if config.option.xmlpath:
         # As pytest reads it.

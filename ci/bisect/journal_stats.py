@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from longctx.fixtures.records.report import JsonReport
-from longctx.plugins.journal import Entry, IndexedEntry, Journal, likelihood_key, sample_key
-from longctx.plugins.journal.lines import decode_subject
+from longctx.plugins.journal import Entry, Journal, Subject, likelihood_key, sample_key
+from longctx.plugins.journal.lines import decode_record
 
 ANSWER_CHARACTERS = 200
 
@@ -79,7 +79,7 @@ class JournalStats:
         for name in self._names(cases):
             stored = None if journal is None else journal.likelihoods.get(likelihood_key(name))
             likelihood_tokens += 0 if stored is None else stored.likelihood.computed_tokens
-        tokens = sum(entry.computed_tokens or 0 for entry in entries)
+        tokens = sum(entry.outcome.generation.computed_tokens or 0 for entry in entries)
         return Cost(samples=len(entries), tokens=tokens, likelihood_tokens=likelihood_tokens)
 
     def scores(self, fingerprint: str, cases: Sequence[str]) -> SampleScores:
@@ -91,20 +91,14 @@ class JournalStats:
     def flips(self, before: str, after: str, cases: Sequence[str]) -> tuple[Flip, ...]:
         """Return the samples that both checkpoints answered and that have different scores."""
         known = {entry.key: entry for entry in self._entries(before, cases)}
-        flipped: list[IndexedEntry] = []
-        flipped_before: list[IndexedEntry] = []
+        flips = []
         for entry in self._entries(after, cases):
             entry_before = known.get(entry.key)
             if entry_before is not None and entry_before.score != entry.score:
-                flipped.append(entry)
-                flipped_before.append(entry_before)
-        return tuple(map(_flip, self._load(before, flipped_before), self._load(after, flipped)))
+                flips.append(_flip(entry_before, entry))
+        return tuple(flips)
 
-    def _load(self, fingerprint: str, entries: Sequence[IndexedEntry]) -> list[Entry]:
-        journal = self._journal(fingerprint)
-        return [] if journal is None else journal.load(entries)
-
-    def _entries(self, fingerprint: str, cases: Sequence[str]) -> list[IndexedEntry]:
+    def _entries(self, fingerprint: str, cases: Sequence[str]) -> list[Entry]:
         journal = self._journal(fingerprint)
         entries = {} if journal is None else journal.entries
         return [entries[name] for name in self._names(cases) if name in entries]
@@ -126,7 +120,7 @@ class JournalStats:
         """Read the checkpoint's results, computed as the report's model if there are such, else in any other way."""
         if fingerprint in self._journals:
             return self._journals[fingerprint]
-        stored = [decode_subject(file.read_bytes()) for file in sorted(self._directory.glob("*/subject.json"))]
+        stored = [decode_record(file.read_bytes(), Subject) for file in sorted(self._directory.glob("*/subject.json"))]
         subjects = [subject for subject in stored if subject is not None and subject.fingerprint == fingerprint]
         same_execution = [subject for subject in subjects if dict(subject.execution) == self._report.model.execution]
         journal = None

@@ -26,7 +26,6 @@ from longctx.plugins.journal.file_system import (
 )
 from longctx.plugins.journal.heartbeat import HEARTBEAT_SECONDS, LEASE_SECONDS, Heartbeat
 from longctx.plugins.journal.lines import Entry, LikelihoodEntry, Subject, likelihood_key, repeat_key, sample_key
-from longctx.plugins.journal.reading import IndexedEntry
 from longctx.plugins.journal.store import Journal, JudgeReplies
 
 __all__ = [
@@ -37,7 +36,6 @@ __all__ = [
     "Entry",
     "FileSystemFault",
     "Heartbeat",
-    "IndexedEntry",
     "Journal",
     "JournalError",
     "JudgeReplies",

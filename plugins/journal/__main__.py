@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 from longctx.fixtures.cli import CommandParser, print_line, report_wrong_use
 from longctx.plugins.journal.file_system import JournalError
-from longctx.plugins.journal.heartbeat import SILENT_SECONDS, WORKER_NAME, WORKERS, is_worker_dead
+from longctx.plugins.journal.heartbeat import WORKER_NAME, WORKERS, is_worker_dead
 from longctx.plugins.journal.subjects import (
     SubjectDirectory,
     SubjectInUse,
@@ -25,8 +24,6 @@ AGES = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
 SIZES = (("GB", 10**9), ("MB", 10**6), ("kB", 10**3))
 WIDTHS = {"model": 26, "checkpoint": 10, "engine": 16, "cases": 5, "samples": 7, "size": 8, "written": 7}
 TEXT_COLUMNS = ("model", "checkpoint", "engine")
-# The name of a model keeps so many characters in a narrow terminal.
-LEAST_MODEL = 14
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -83,15 +80,10 @@ def _subjects(directory: Path, model: str | None) -> list[SubjectDirectory]:
 
 
 def _list(subjects: list[SubjectDirectory]) -> None:
-    widths = dict(WIDTHS)
-    if sys.stdout.isatty():
-        others = sum(WIDTHS.values()) - WIDTHS["model"] + len("  ") * (len(WIDTHS) - 1)
-        room = shutil.get_terminal_size().columns - others
-        widths["model"] = max(LEAST_MODEL, min(WIDTHS["model"], room))
-    print_line(_row({name: name for name in WIDTHS}, widths))
+    print_line(_row({name: name for name in WIDTHS}))
     for item in subjects:
         in_use = "  in use" if item.busy else ""
-        print_line(_row(_cells(item), widths) + in_use)
+        print_line(_row(_cells(item)) + in_use)
         for line in item.damage:
             print_line(f"  {_printable(line)}")
     samples = _count(sum(item.samples for item in subjects), "sample")
@@ -99,10 +91,10 @@ def _list(subjects: list[SubjectDirectory]) -> None:
     print_line(f"{_count(len(subjects), 'subject')}, {samples}, {size}")
 
 
-def _row(cells: Mapping[str, str], widths: Mapping[str, int]) -> str:
+def _row(cells: Mapping[str, str]) -> str:
     """Return a row of the table: text on the left, numbers on the right; long text keeps its end, which differs."""
     parts = []
-    for name, width in widths.items():
+    for name, width in WIDTHS.items():
         cell = cells[name] if len(cells[name]) <= width else ".." + cells[name][2 - width :]
         parts.append(cell.ljust(width) if name in TEXT_COLUMNS else cell.rjust(width))
     return "  ".join(parts).rstrip()
@@ -127,8 +119,6 @@ def _prune(directory: Path, subjects: list[SubjectDirectory], least_seconds: int
             continue
         freed_bytes += item.size_bytes
         print_line(f"{'would delete' if dry_run else 'deleted'} {name}")
-        if item.others:
-            print_line(f"kept {item.folder}: has files that are not the journal's: {', '.join(item.others)}")
     leftovers = _files_of_dead_workers(directory)
     for file in leftovers if not dry_run else ():
         file.unlink(missing_ok=True)
@@ -141,7 +131,7 @@ def _files_of_dead_workers(directory: Path) -> list[Path]:
     dead = []
     for file in sorted((directory / WORKERS).glob("*.json*")):
         name = file.name.lstrip(".").partition(".json")[0]
-        if WORKER_NAME.fullmatch(name) and file.is_file() and is_worker_dead(file, SILENT_SECONDS):
+        if WORKER_NAME.fullmatch(name) and file.is_file() and is_worker_dead(file):
             dead.append(file)
     return dead
 

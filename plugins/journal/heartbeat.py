@@ -45,8 +45,7 @@ class _WorkerRecord(StoredRecord, frozen=True, kw_only=True):
 class Heartbeat:
     """A worker's sign of life in the journal `directory`, as a part of the run named `run`.
 
-    Raises JournalError if the worker's file cannot be written. It belongs to the process that created it: a forked
-    child needs its own.
+    Raises JournalError if the worker's file cannot be written.
     """
 
     def __init__(
@@ -122,11 +121,8 @@ class Heartbeat:
         return None if worker is None else worker.run
 
     def close(self) -> None:
-        """Delete the worker's file, which makes its claims void.
-
-        May be called twice; does nothing in a forked process.
-        """
-        if self._closing.is_set() or self.pid != os.getpid():
+        """Delete the worker's file, which makes its claims void; may be called twice."""
+        if self._closing.is_set():
             return
         self._closing.set()
         self._thread.join(HEARTBEAT_SECONDS)
@@ -134,7 +130,7 @@ class Heartbeat:
             worker_file(self.directory, self.name).unlink()
             others = (path for path in (self.directory / WORKERS).iterdir() if WORKER_NAME.fullmatch(path.stem))
             # Of workers that close at the same time, the last one sees that the others' files are gone.
-            if all(is_worker_dead(path, SILENT_SECONDS) for path in others):
+            if all(is_worker_dead(path) for path in others):
                 for call in self.when_last:
                     call()
 
@@ -172,18 +168,18 @@ def worker_file(directory: Path, name: str) -> Path:
     return directory / WORKERS / f"{name}.json"
 
 
-def is_worker_dead(path: Path, silent_seconds: float) -> bool:
+def is_worker_dead(path: Path) -> bool:
     """Return True if the worker of this file is dead, for a command that cannot wait for a lease.
 
-    A worker on another machine is dead if its file was last touched `silent_seconds` ago by this machine's clock, so
-    that must be longer than clocks differ. Raises OSError.
+    A worker on another machine is dead if its file was last touched SILENT_SECONDS ago by this machine's clock. Raises
+    OSError.
     """
     try:
         worker, touched = _read_worker_file(path)
     except FileNotFoundError:
         return True
     exited = None if worker is None else _has_exited(worker)
-    return time.time() - touched / 1e9 >= silent_seconds if exited is None else exited
+    return time.time() - touched / 1e9 >= SILENT_SECONDS if exited is None else exited
 
 
 def _has_exited(worker: _WorkerRecord) -> bool | None:

@@ -89,6 +89,11 @@ class Entry(StoredRecord, frozen=True, kw_only=True, rename={"key": "element"}):
     """The sample's number in its case."""
     outcome: Outcome
 
+    @property
+    def score(self) -> float:
+        """The score, 0 to 1."""
+        return self.outcome.score.value
+
 
 class LikelihoodEntry(StoredRecord, frozen=True, kw_only=True, rename={"key": "likelihood_of"}):
     """The likelihood of one sample's gold answer."""
@@ -144,29 +149,6 @@ def decode_line(data: bytes) -> Line | None:
     if checksum is None or int(checksum[1], 16) != zlib.crc32(body):
         return None
     return next((line for kind in KINDS if (line := decode_record(body + b"}", kind)) is not None), None)
-
-
-def line_problem(data: bytes) -> str:
-    """Return what is wrong with a line that `decode_line` refuses."""
-    data = data.rstrip(b"\r\n")
-    checksum = CHECKSUM.fullmatch(data[-CHECKSUM_BYTES:])
-    if not data.startswith(b"{"):
-        return "no line of a journal"
-    if checksum is None:
-        return "cut off, or without its checksum"
-    if int(checksum[1], 16) != zlib.crc32(data[:-CHECKSUM_BYTES]):
-        return "changed since it was written"
-    return "of a kind that this version does not know"
-
-
-def encode_subject(subject: Subject) -> bytes:
-    """Return the content of `subject.json`."""
-    return encode_record(subject, indent=1) + b"\n"
-
-
-def decode_subject(data: bytes) -> Subject | None:
-    """Return the subject that `encode_subject` wrote; None for any other bytes."""
-    return decode_record(data, Subject)
 
 
 @functools.cache

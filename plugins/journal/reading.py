@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
-import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-import msgspec
-
-from longctx.plugins.journal.file_system import JournalError, journal_error
+from longctx.plugins.journal.file_system import journal_error
 from longctx.plugins.journal.lines import (
     Entry,
     Facts,
@@ -24,29 +20,12 @@ from longctx.plugins.journal.lines import (
     LostClaim,
     complete_lines,
     decode_line,
-    line_problem,
 )
 
 SUFFIX = ".jsonl"
+_Line = TypeVar("_Line", Entry, LikelihoodEntry)
 # Large enough that reading a large file is no matter of system calls.
 BUFFER_BYTES = 1 << 18
-
-
-class IndexedEntry(msgspec.Struct, frozen=True, gc=False):
-    """The part of an entry that stays in memory, and the position of the rest."""
-
-    key: str
-    prompt: str
-    case: str
-    score: float
-    computed_tokens: int | None
-    file: str
-    offset: int
-
-    @property
-    def position(self) -> tuple[str, int]:
-        """File name and offset; of two results for one sample, the one with the smaller position counts."""
-        return self.file, self.offset
 
 
 @dataclass(slots=True)
@@ -64,8 +43,8 @@ class _FileState:
     lines: int = 0
     """The number of lines that were read."""
     unreadable_lines: int = 0
-    first_problem: str = ""
-    """The first unreadable line with its number, and what is wrong with it."""
+    first_unreadable: int = 0
+    """The number of the first unreadable line."""
 
 
 class SubjectReader:
@@ -81,28 +60,27 @@ class SubjectReader:
         """The id of the run whose failures and lost claims are shown."""
         self.own_file = own_file
         """The file that this process writes and therefore does not read."""
-        self.entries: dict[str, IndexedEntry] = {}
-        """The finished samples by key, in short; `load` reads the rest."""
-        self.entries_by_prompt: dict[str, IndexedEntry] = {}
+        self.entries: dict[str, Entry] = {}
+        """The finished samples by key."""
+        self.entries_by_prompt: dict[str, Entry] = {}
         """The finished samples by prompt key: two samples with the same prompt have the same answer."""
         self.likelihoods: dict[str, LikelihoodEntry] = {}
         """The likelihoods of gold answers by key (`likelihood_key`)."""
-        self._likelihood_positions: dict[str, tuple[str, int]] = {}
+        self._positions: dict[tuple[int, str], tuple[str, int]] = {}
+        """The file and offset of every line in these three, by the id of its dict and its key there."""
         self._files: dict[str, _FileState] = {}
 
-    def refresh(self, *, thorough: bool = False) -> int:
-        """Read the lines appended since the last call; returns the number of new samples.
+    def refresh(self, *, thorough: bool = False) -> None:
+        """Read the lines appended since the last call.
 
         Opens only files whose size or time of change differs; with `thorough` it opens all files, because a network
         file system guarantees to show the changes of other machines only after a file was opened. Raises JournalError.
         """
-        before = len(self.entries)
         try:
             for name in self._changed_files(thorough):
                 self._read(name)
         except OSError as error:
             raise journal_error("read", self.folder, error) from error
-        return len(self.entries) - before
 
     def has_result(self, worker: str, key: str) -> bool:
         """Return True if a worker has finished a sample, after a look at its file; raises JournalError."""
@@ -120,28 +98,6 @@ class SubjectReader:
         """Add a line that this process has written to its own file."""
         assert self.own_file is not None
         self._add(self.own_file, offset, line)
-
-    def load(self, entries: Iterable[IndexedEntry]) -> list[Entry]:
-        """Read entries in full, in the given order; raises JournalError if a file has been deleted or changed."""
-        wanted = list(entries)
-        loaded: dict[tuple[str, int], Entry] = {}
-        try:
-            for name, positions in groupby(sorted(entry.position for entry in wanted), key=lambda place: place[0]):
-                with (self.folder / name).open("rb") as file:
-                    for position in positions:
-                        file.seek(position[1])
-                        line = decode_line(file.readline())
-                        if isinstance(line, Entry):
-                            loaded[position] = line
-        except OSError as error:
-            raise journal_error("read", self.folder, error) from error
-        for entry in wanted:
-            if entry.position not in loaded or loaded[entry.position].key != entry.key:
-                raise JournalError(
-                    f"--journal: {self.folder / entry.file} has changed at byte {entry.offset}, which no worker does; "
-                    "start again to compute the missing samples"
-                )
-        return [loaded[entry.position] for entry in wanted]
 
     @property
     def facts(self) -> list[dict[str, Any]]:
@@ -173,7 +129,9 @@ class SubjectReader:
         lines = []
         for name, file in sorted(self._files.items()):
             if file.unreadable_lines:
-                count = f"{file.unreadable_lines} of {file.lines} lines cannot be read, first {file.first_problem}"
+                count = (
+                    f"{file.unreadable_lines} of {file.lines} lines cannot be read, first line {file.first_unreadable}"
+                )
                 lines.append(f"{self.folder / name}: {count}; samples without another result are computed again")
         return lines
 
@@ -210,7 +168,7 @@ class SubjectReader:
                         self._add(name, state.offset, content)
                     elif line.strip():
                         state.unreadable_lines += 1
-                        state.first_problem = state.first_problem or f"line {state.lines} ({line_problem(line)})"
+                        state.first_unreadable = state.first_unreadable or state.lines
                     state.offset += len(line)
         except OSError as error:
             # The file was deleted in the meantime, on this machine or on the file server.
@@ -221,12 +179,10 @@ class SubjectReader:
         state = self._files.setdefault(name, _FileState())
         match line:
             case Entry():
-                self._add_entry(name, offset, line)
+                self._keep_first(self.entries, line.key, line, (name, offset))
+                self._keep_first(self.entries_by_prompt, line.prompt, line, (name, offset))
             case LikelihoodEntry():
-                position = (name, offset)
-                if position <= self._likelihood_positions.setdefault(line.key, position):
-                    self._likelihood_positions[line.key] = position
-                    self.likelihoods[line.key] = line
+                self._keep_first(self.likelihoods, line.key, line, (name, offset))
             case Facts():
                 state.facts.append(dict(line.facts))
             case FailedCase() if line.run == self.run:
@@ -234,20 +190,11 @@ class SubjectReader:
             case LostClaim() if line.run == self.run:
                 state.lost_claims.add((line.key, line.worker))
 
-    def _add_entry(self, name: str, offset: int, line: Entry) -> None:
-        entry = IndexedEntry(
-            key=line.key,
-            prompt=line.prompt,
-            # A case has hundreds of samples, and its id need be in memory only once.
-            case=sys.intern(line.case),
-            score=line.outcome.score.value,
-            computed_tokens=line.outcome.generation.computed_tokens,
-            file=name,
-            offset=offset,
-        )
-        for index, key in ((self.entries, entry.key), (self.entries_by_prompt, entry.prompt)):
-            if entry.position <= index.setdefault(key, entry).position:
-                index[key] = entry
+    def _keep_first(self, index: dict[str, _Line], key: str, line: _Line, position: tuple[str, int]) -> None:
+        """Set a key to a line, unless it has one at a smaller file name and offset."""
+        if position <= self._positions.setdefault((id(index), key), position):
+            self._positions[id(index), key] = position
+            index[key] = line
 
     def _sorted_files(self) -> list[_FileState]:
         return [self._files[name] for name in sorted(self._files)]

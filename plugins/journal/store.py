@@ -6,7 +6,6 @@ Beside the subjects it has the replies of LLM judges, for all of them: `DIR/judg
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from threading import Lock
@@ -30,10 +29,8 @@ from longctx.plugins.journal.lines import (
     complete_lines,
     decode_line,
     decode_record,
-    decode_subject,
     encode_line,
     encode_record,
-    encode_subject,
 )
 from longctx.plugins.journal.reading import SUFFIX, SubjectReader
 
@@ -67,10 +64,10 @@ class Journal(SubjectReader):
             with self._writing():
                 self._prepare()
 
-    def refresh(self, *, thorough: bool = False) -> int:
-        """Read the lines appended since the last call; returns the number of new samples."""
+    def refresh(self, *, thorough: bool = False) -> None:
+        """Read the lines appended since the last call."""
         self._has_read = True
-        return super().refresh(thorough=thorough)
+        super().refresh(thorough=thorough)
 
     def claim(self, keys: Sequence[str], at_most: int) -> list[str]:
         """Claim the first free samples in order and return their keys; fewer than `at_most` if no more are free."""
@@ -112,27 +109,18 @@ class Journal(SubjectReader):
         self._require_claims().release(key)
 
     def release_all(self) -> None:
-        """Release all samples in progress; does nothing in a read-only journal or a forked process."""
-        if self._claims is not None and self._is_own_process:
+        """Release all samples in progress; does nothing in a read-only journal."""
+        if self._claims is not None:
             self._claims.release_all()
 
     def close(self) -> None:
-        """Release all claims and close this worker's file.
-
-        May be called twice; does nothing in a read-only journal or a forked process.
-        """
+        """Release all claims and close this worker's file; may be called twice."""
         self.release_all()
-        if self._is_own_process:
-            self._lines.close()
-
-    @property
-    def _is_own_process(self) -> bool:
-        """False in a read-only journal, and in a process that was forked from the worker."""
-        return self.heartbeat is not None and self.heartbeat.pid == os.getpid()
+        self._lines.close()
 
     def _require_claims(self) -> Claims:
-        if self._claims is None or not self._is_own_process:
-            raise RuntimeError("Journal: read-only; only a process with a Heartbeat of its own may write")
+        if self._claims is None:
+            raise RuntimeError("Journal: read-only; only one with a Heartbeat may be written")
         return self._claims
 
     def _record_lost_claim(self, key: str, worker: str) -> None:
@@ -155,11 +143,11 @@ class Journal(SubjectReader):
         make_directory(self.folder / CLAIMS)
         path = self.folder / SUBJECT
         try:
-            known = decode_subject(path.read_bytes())
+            known = decode_record(path.read_bytes(), Subject)
         except FileNotFoundError:
             known = None
         if known is None:
-            write_file(path, encode_subject(self.subject))
+            write_file(path, encode_record(self.subject, indent=1) + b"\n")
             sync_directory(self.directory)
 
     @contextlib.contextmanager

@@ -13,14 +13,12 @@ from pathlib import Path
 from longctx.plugins.journal.claims import CLAIMS, is_claim, read_claim
 from longctx.plugins.journal.file_system import JournalError
 from longctx.plugins.journal.heartbeat import SILENT_SECONDS, WORKER_NAME, WORKERS, is_worker_dead, worker_file
-from longctx.plugins.journal.lines import SUBJECT, Subject, decode_subject
+from longctx.plugins.journal.lines import SUBJECT, Subject, decode_record
 from longctx.plugins.journal.reading import SUFFIX, SubjectReader
 
 DELETED = ".pruned-"
 # An interrupted write of `subject.json` leaves such a file.
 TEMPORARY = re.compile(rf"\.{re.escape(SUBJECT)}\.[0-9a-f]{{8}}")
-# The number of results at the end of a worker's file that its rate is taken from.
-LAST_RESULTS = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,8 +36,6 @@ class SubjectDirectory:
     """True if a living worker holds a claim or has a file in it."""
     damage: tuple[str, ...]
     """One line for every file with unreadable lines."""
-    others: tuple[str, ...]
-    """The names of files and folders in it that the journal did not make, and never deletes."""
 
 
 class SubjectInUse(Exception):
@@ -64,13 +60,10 @@ def subject_directories(directory: Path) -> list[SubjectDirectory]:
     for folder, subject in _subject_folders(directory):
         reader = SubjectReader(folder)
         reader.refresh()
-        own = _own_files(folder)
         files = []
-        for file in own:
+        for file in _own_files(folder):
             with contextlib.suppress(FileNotFoundError):
                 files.append(file.stat())
-        everything = {*folder.iterdir(), *(folder / CLAIMS).glob("*")}
-        others = everything.difference(own, [folder / CLAIMS])
         described = SubjectDirectory(
             folder=folder,
             subject=subject,
@@ -80,7 +73,6 @@ def subject_directories(directory: Path) -> list[SubjectDirectory]:
             idle_seconds=max(0.0, time.time() - max(file.st_mtime for file in files)),
             busy=_is_busy(directory, folder),
             damage=tuple(reader.damage),
-            others=tuple(sorted(str(path.relative_to(folder)) for path in others)),
         )
         subjects.append(described)
     return sorted(subjects, key=lambda item: (item.idle_seconds, item.folder.name))
@@ -143,18 +135,18 @@ def _subject_folders(directory: Path) -> Iterator[tuple[Path, Subject]]:
         if folder.is_symlink() or not folder.is_dir():
             continue
         with contextlib.suppress(FileNotFoundError):
-            subject = decode_subject((folder / SUBJECT).read_bytes())
+            subject = decode_record((folder / SUBJECT).read_bytes(), Subject)
             if subject is not None and (folder.name == subject.key or folder.name.startswith(DELETED)):
                 yield folder, subject
 
 
 def _is_alive(directory: Path, name: str) -> bool:
-    return WORKER_NAME.fullmatch(name) is not None and not is_worker_dead(worker_file(directory, name), SILENT_SECONDS)
+    return WORKER_NAME.fullmatch(name) is not None and not is_worker_dead(worker_file(directory, name))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Rate:
-    """The rate of one worker."""
+    """The rate at which one worker answers."""
 
     tokens_per_second: float
     """Prompt tokens per second, those read from a cache included."""
@@ -164,24 +156,20 @@ class _Rate:
 
 
 def last_rate(directory: Path, fingerprint: str) -> _Rate | None:
-    """Return the rate of a checkpoint's last results in a journal; None if there are none that took time."""
+    """Return the rate of a checkpoint, as its last run measured it; None without results that took time."""
     try:
-        files = [
-            file
+        folders = [
+            (max(file.stat().st_mtime for file in folder.glob(f"*{SUFFIX}")), folder)
             for folder, subject in (_subject_folders(directory) if directory.is_dir() else ())
-            if subject.fingerprint == fingerprint
-            for file in folder.glob(f"*{SUFFIX}")
+            if subject.fingerprint == fingerprint and any(folder.glob(f"*{SUFFIX}"))
         ]
-        last = max(files, key=lambda file: (file.stat().st_mtime, file.name), default=None)
-        if last is None:
+        if not folders:
             return None
-        reader = SubjectReader(last.parent)
+        reader = SubjectReader(max(folders)[1])
         reader.refresh(thorough=True)
-        entries = [entry for entry in reader.entries.values() if entry.file == last.name]
-        latest = sorted(entries, key=lambda entry: entry.offset)[-LAST_RESULTS:]
-        generations = [entry.outcome.generation for entry in reader.load(latest)]
     except (OSError, JournalError):
         return None
+    generations = [entry.outcome.generation for entry in reader.entries.values()]
     seconds = sum(generation.seconds for generation in generations)
     if seconds <= 0:
         return None

@@ -67,12 +67,10 @@ class PanelState:
             }
         return self._keys[place]
 
-    def refresh(self, *, thorough: bool = False) -> int:
-        """Read the new lines of all journals and return the number of new results; raise JournalError.
-
-        See `Journal.refresh` for `thorough`.
-        """
-        return sum(journal.refresh(thorough=thorough) for journal in self.journals.values())
+    def refresh(self, *, thorough: bool = False) -> None:
+        """Read the new lines of all journals, see `Journal.refresh`; raise JournalError."""
+        for journal in self.journals.values():
+            journal.refresh(thorough=thorough)
 
     def scores(self, panel: Panel, role: ModelRole = "model") -> dict[SampleRef, float]:
         """Return the scores, 0 to 1, of all finished samples of the panel."""
@@ -136,22 +134,21 @@ class PanelState:
         return dict(sorted(chosen.items()))
 
     def repeated_answers(self) -> RepeatedAnswers | None:
-        """Return how often the second answers of a server differ; None without any. Raises JournalError."""
-        journal, pairs = self.journals["model"], []
+        """Return how often the second answers of a server differ; None without any."""
+        entries = self.journals["model"].entries
+        pairs: list[tuple[Outcome, Outcome]] = []
         for panel in self.panels.values():
             for key, ref in self.repeats(panel).items():
-                if key in journal.entries:
-                    pairs.append((journal.entries[self.keys(panel)[ref]], journal.entries[key]))
+                if key in entries:
+                    pairs.append((entries[self.keys(panel)[ref]].outcome, entries[key].outcome))
         if not pairs:
             return None
-        outcomes = [entry.outcome for entry in journal.load(entry for pair in pairs for entry in pair)]
-        both = list(zip(outcomes[::2], outcomes[1::2], strict=True))
-        other_scores = sum(first.score.value != second.score.value for first, second in both)
+        other_scores = sum(first.score.value != second.score.value for first, second in pairs)
         return RepeatedAnswers(
-            samples=len(both),
-            other_texts=sum(first.generation.text != second.generation.text for first, second in both),
+            samples=len(pairs),
+            other_texts=sum(first.generation.text != second.generation.text for first, second in pairs),
             other_scores=other_scores,
-            most=to_points(most_probable(other_scores, len(both), alpha=ESTIMATE_ALPHA)),
+            most=to_points(most_probable(other_scores, len(pairs), alpha=ESTIMATE_ALPHA)),
         )
 
     def failures(self, panel: Panel) -> dict[str, str]:
@@ -231,37 +228,26 @@ class PanelState:
 
     def result(self, case: Case, panel: Panel, status: PanelStatus) -> CaseResult:
         """Return the case's part of the samples that the panel's evidence rests on, with the baseline's answers."""
-        queue = panel.sample_refs({case.id})
-        outcomes = self._outcomes("model", panel, queue[: status.evidence_counts.get(case.id, 0)])
-        baseline: tuple[float, ...] = ()
-        if paired := status.paired_counts.get(case.id, 0):
-            scores = self.scores(panel, "baseline")
-            baseline = tuple(scores[sample] for sample in queue[:paired])
-        differing: list[SampleRef] = []
-        for sample, outcome, score in zip(queue, outcomes, baseline, strict=False):
-            if outcome.score.value != score:
-                differing.append(sample)
+        keys, entries = self.keys(panel), self.journals["model"].entries
+        queue = [keys[ref] for ref in panel.sample_refs({case.id})]
+        outcomes = [entries[key].outcome for key in queue[: status.evidence_counts.get(case.id, 0)]]
+        paired = queue[: status.paired_counts.get(case.id, 0)]
+        others = [self.journals["baseline"].entries[key].outcome for key in paired]
         flipped: dict[int, Outcome] = {}
-        answers: list[BaselineAnswer] = []
-        for other in self._outcomes("baseline", panel, differing[:MOST_FLIPPED]):
-            flipped[other.index] = other
+        for outcome, other in zip(outcomes, others, strict=False):
+            if outcome.score.value != other.score.value and len(flipped) < MOST_FLIPPED:
+                flipped[other.index] = other
+        answers = []
+        for other in flipped.values():
             text = other.generation.text[:ANSWER_CHARACTERS]
             answers.append(BaselineAnswer(index=other.index, text=text, failure=other.score.failure))
         return CaseResult(
             case=case,
             outcomes=tuple(_with_excerpt(outcome, flipped.get(outcome.index)) for outcome in outcomes),
             seconds=sum(outcome.generation.seconds for outcome in outcomes),
-            baseline=baseline,
+            baseline=tuple(other.score.value for other in others),
             flipped=tuple(answers),
         )
-
-    def _outcomes(self, role: ModelRole, panel: Panel, samples: Sequence[SampleRef]) -> tuple[Outcome, ...]:
-        """Read the outcomes of finished samples from a journal; raises JournalError."""
-        if not samples:
-            # A run without a baseline has no journal of one.
-            return ()
-        keys, journal = self.keys(panel), self.journals[role]
-        return tuple(entry.outcome for entry in journal.load(journal.entries[keys[sample]] for sample in samples))
 
 
 def _with_excerpt(outcome: Outcome, other: Outcome | None) -> Outcome:

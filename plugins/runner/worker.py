@@ -348,8 +348,7 @@ class Worker:
             if not isinstance(job, Job):
                 give_up(journal, job.case, job.key, job.reason)
             elif known is not None:
-                (entry,) = journal.load([known])
-                answered.append((job, entry.outcome.generation))
+                answered.append((job, known.outcome.generation))
             else:
                 unanswered.append(job)
         with self.stopwatch.measure("score"):

@@ -17,7 +17,7 @@ from longctx.plugins.evidence.clusters import SampleRef
 from longctx.plugins.evidence.sequential import NonInferiority
 from longctx.plugins.evidence.statistics import paired_interval
 from longctx.plugins.journal import Entry, Subject, sample_key
-from longctx.plugins.journal.lines import encode_line, encode_subject
+from longctx.plugins.journal.lines import encode_line, encode_record
 from longctx.plugins.verdicts.panels import Panel
 from tests.helpers.checkpoints import CONFIG, TENSORS, safetensors
 from tests.helpers.report_records import report_of
@@ -138,7 +138,7 @@ class Chain:
         subject = Subject(model=name, fingerprint=self._described(name)["fingerprint"], execution={})
         folder = self.folder / "journal" / subject.key
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "subject.json").write_bytes(encode_subject(subject))
+        (folder / "subject.json").write_bytes(encode_record(subject))
         lines = [encode_line(self._entry(name, sample)) for sample in samples]
         with (folder / "worker.jsonl").open("ab") as file:
             file.writelines(lines)

@@ -116,8 +116,8 @@ def read_journal(directory: Path, subject: Subject = SUBJECT) -> Journal:
 
 
 def load_all(journal: Journal) -> dict[str, Entry]:
-    """Return all entries of a journal in full, by key."""
-    return {item.key: item for item in journal.load(journal.entries.values())}
+    """Return all entries of a journal by key."""
+    return dict(journal.entries)
 
 
 class Clock:

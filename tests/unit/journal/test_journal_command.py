@@ -15,7 +15,7 @@ import pytest
 from longctx.plugins.journal import Heartbeat, Journal, Subject
 from longctx.plugins.journal.__main__ import main
 from longctx.plugins.journal.heartbeat import worker_file
-from longctx.plugins.journal.lines import encode_subject
+from longctx.plugins.journal.lines import encode_record
 from tests.helpers.journals import SUBJECT, entry, kill_worker, read_journal, write_journal
 from tests.helpers.paths import REPOSITORY
 
@@ -73,7 +73,7 @@ def test_the_list_names_files_with_unreadable_lines(tmp_path: Path, capsys: pyte
     assert main([str(tmp_path)]) == 0
     _, row, damage, _ = capsys.readouterr().out.splitlines()
     assert row.startswith("models/step_1000")
-    assert damage.startswith(f"  {file}: 1 of 2 lines cannot be read, first line 1 (no line of a journal); ")
+    assert damage.startswith(f"  {file}: 1 of 2 lines cannot be read, first line 1; ")
 
 
 def test_pruning_deletes_older_subjects_and_reports_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -168,25 +168,16 @@ def test_an_interrupted_deletion_is_completed(tmp_path: Path) -> None:
         ".subject.json.swp", "workers", "\x1b[31mred",
     ],
 )  # fmt: skip
-def test_files_of_others_in_a_subject_are_kept(tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_files_of_others_in_a_subject_are_kept(tmp_path: Path, name: str) -> None:
     folder = old_subject(tmp_path)
-    size = sum(file.stat().st_size for file in folder.iterdir() if file.is_file())
     other = folder / name
     other.parent.mkdir(exist_ok=True)
     other.write_text("not a line of a journal")
     interrupted = folder / ".subject.json.0123abcd"
     interrupted.touch()
     os.utime(interrupted, (0, 0))
-    shown = name.partition("/")[0] if name.startswith("backup") else name
-    assert main([str(tmp_path), "--prune", "30d", "--dry-run"]) == 0
     assert main([str(tmp_path), "--prune", "30d"]) == 0
     assert [path for path in tree(folder) if tree(folder)[path] is not None] == [name]
-    kept = f"kept {folder}: has files that are not the journal's: {shown}".replace("\x1b", "\u241b")
-    out = capsys.readouterr().out.splitlines()
-    assert [line.partition(" (")[0] for line in out] == [
-        "would delete models/old 0123456789 hf/bfloat16", kept, f"would free {size} B",
-        "deleted models/old 0123456789 hf/bfloat16", kept, f"freed {size} B",
-    ]  # fmt: skip
     assert other.read_text() == "not a line of a journal"
     # The same run measures again at this place.
     write_journal(tmp_path, entry("bb"), subject=OLD)
@@ -213,7 +204,7 @@ def test_foreign_folders_are_never_deleted(tmp_path: Path, capsys: pytest.Captur
     (directory / "workers").mkdir(parents=True)
     (directory / OLD.key).symlink_to(outside / OLD.key)
     (directory / "data").mkdir()
-    (directory / "data" / "subject.json").write_bytes(encode_subject(OLD))
+    (directory / "data" / "subject.json").write_bytes(encode_record(OLD))
     (directory / "school").mkdir()
     (directory / "school" / "subject.json").write_text('{"title": "biology"}')
     before = tree(tmp_path)
@@ -243,18 +234,3 @@ def test_wrong_use_is_an_error_of_one_line(tmp_path: Path, arguments: list[str],
     assert ended.stdout == ""
     assert tree(tmp_path) == before
     assert (ended.returncode, ended.stderr) == (4, f"error: {message.format(tmp_path)}\n")
-
-
-@pytest.mark.parametrize(("columns", "shown"), [(80, "..run/step_1000  "), (120, "../long/name/run/step_1000  ")])
-def test_a_list_fits_the_terminal(
-    columns: int, shown: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_journal(
-        tmp_path, entry("aa"), subject=msgspec.structs.replace(SUBJECT, model="/data/long/name/run/step_1000")
-    )
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    monkeypatch.setenv("COLUMNS", str(columns))
-    assert main([str(tmp_path)]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert shown in lines[1]
-    assert max(map(len, lines)) <= columns

@@ -130,22 +130,14 @@ REFUSED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("line", "problem"),
-    [
-        (b"<<<<<<< HEAD", "no line of a journal"),
-        (encode_line(entry("aa"))[:-40], "cut off, or without its checksum"),
-        (encode_line(entry("aa")).replace(b"answer", b"Answer").strip(), "changed since it was written"),
-        (checked(b'{"of_a_later": "version"}'), "of a kind that this version does not know"),
-    ],
-)
-def test_damage_is_named_once_for_each_file_with_its_first_line(tmp_path: Path, line: bytes, problem: str) -> None:
+def test_damage_is_named_once_for_each_file_with_its_first_line(tmp_path: Path) -> None:
+    line = encode_line(entry("aa"))[:-40]
     file = write_journal(tmp_path, entry("bb"), entry("cc"))
     lines = file.read_bytes().splitlines(keepends=True)
     file.write_bytes(b"".join([lines[0], line + b"\n", line + b"\n", *lines[1:]]))
     journal = read_journal(tmp_path)
     assert journal.damage == [
-        f"{file}: 2 of {len(lines) + 2} lines cannot be read, first line 2 ({problem}); "
+        f"{file}: 2 of {len(lines) + 2} lines cannot be read, first line 2; "
         "samples without another result are computed again"
     ]
     journal.refresh(thorough=True)

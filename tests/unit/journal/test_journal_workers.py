@@ -223,21 +223,3 @@ def holds_soon(condition: Callable[[], bool]) -> bool:
             return True
         time.sleep(0.02)
     return False
-
-
-def test_a_forked_child_neither_closes_nor_writes(tmp_path: Path) -> None:
-    script = """
-journal.claim(["aa"], 1)
-child = os.fork()
-if not child:
-    journal.close()
-    heartbeat.close()
-    try:
-        journal.append(entry("aa"))
-    except RuntimeError:
-        os._exit(7)
-    os._exit(0)
-print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), *os.listdir(journal.folder / "claims"))
-print((directory / "workers" / f"{heartbeat.name}.json").exists())
-"""
-    assert worker_output(start_worker(script, tmp_path)).split() == ["7", "aa", "True"]

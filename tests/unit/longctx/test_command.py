@@ -16,7 +16,6 @@ import shtab
 from longctx.cli import COMMANDS, REMOVED, main
 from longctx.completion import INSTALL, whole_parser
 from longctx.fixtures.tasks import TASKS
-from longctx.tasks import COLUMNS, aligned, fitting
 from tests.helpers.checkpoints import write_step
 from tests.helpers.paths import REPOSITORY
 
@@ -137,15 +136,6 @@ def test_all_tasks_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["tasks"]) == 0
     listed = {line.split()[2] for line in capsys.readouterr().out.splitlines()[1:]}
     assert listed >= {*TASKS, "longbench_qmsum", "babilong_qa10"}
-
-
-def test_a_narrow_terminal_gets_the_columns_that_fit() -> None:
-    table = [COLUMNS, *(tuple(f"{name} of row {row}" for name in COLUMNS) for row in range(3))]
-    assert fitting(table, None) == table
-    for width in (200, 120, 80, 60):
-        shown = list(aligned(fitting(table, width)))
-        assert max(map(len, shown)) <= width
-        assert shown[0].split()[:3] == ["suite", "category", "task"]
 
 
 def test_a_checkpoint_is_described_or_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
