@@ -38,7 +38,7 @@ from longctx.ci.watch.baselines import ANCHOR, Baselines
 from longctx.ci.watch.checkpoint_watcher import CompleteCheckpoint
 from longctx.ci.watch.history import History, WatchedCheckpoint
 from longctx.ci.watch.measure import SuiteRunner
-from longctx.ci.watch.scores import changes
+from longctx.ci.watch.outcomes import changes
 from longctx.fixtures.tasks import FAMILIES
 from longctx.plugins.evidence import statistics
 from longctx.plugins.thresholds.read import load_thresholds
@@ -146,7 +146,7 @@ def _measure(
     result = runner.measure(checkpoint, compared, report)
     measurement = WatchedCheckpoint(
         step=number, checkpoint=str(path), fingerprint=str(number), verdict=result.verdict, exit_code=result.exit_code,
-        failed=result.reasons, report=str(report), baseline=None, effective_length=None, gpu_seconds=0.0, ended="",
+        failed=result.reasons, report=str(report), gpu_seconds=0.0, ended="",
         anchor=anchor.name if anchor else None, changes=changes(result.report) if anchor and result.report else {},
     )  # fmt: skip
     history.add(measurement)
@@ -159,7 +159,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     planned = args.samples * len(RULER)
     print(f"{args.histories} histories for every line, {planned} samples planned, horizon {args.horizon}")
     print(
-        f"{'history':<18} {'flips':>6} {'correlation':>11} {'right':>6} {'inconclusive':>12} "
+        f"{'history':<18} {'flips':>6} {'correlation':>11} {'right':>6} {'undecided':>12} "
         f"{'samples a checkpoint':>20} {'of planned':>10} {'runs':>5} {'limit':>9}"
     )
     if args.verdicts_only:
@@ -188,7 +188,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         steps = sum(sum(history.verdicts.values()) for history in histories)
         print(
             f"{kind.name:<18} {flips:>6.0%} {args.correlation:>11g} {right:>6.0%} "
-            f"{sum(history.verdicts.get('inconclusive', 0) for history in histories) / steps:>12.1%} {samples:>20.0f} "
+            f"{sum(history.verdicts.get('undecided', 0) for history in histories) / steps:>12.1%} {samples:>20.0f} "
             f"{samples / planned:>10.2f} {sum(history.runs for history in histories) / len(histories):>5.2f} "
             f"{'ok' if right >= kind.share else 'EXCEEDED':>9}",
             flush=True,

@@ -98,7 +98,7 @@ class BisectLog:
         steps = self.bisection.steps
         more: dict[str, Any] = {
             "first_bad": None, "last_good": None, "probability": None, "range": None, "most_likely": None,
-            "not_measured": _unmeasured_count(self.bisection, edge),
+            "found": None, "not_measured": _unmeasured_count(self.bisection, edge),
         }  # fmt: skip
         if confirmation is None:
             surest = f"the whole series has the loss with {_percent(edge.probability)}"
@@ -115,6 +115,7 @@ class BisectLog:
                 "probability": _stated(edge.probability),
                 "range": None if edge.is_step else list(ends),
                 "most_likely": steps[edge.likeliest].number,
+                "found": _found(steps, edge),
                 "monotone": not edge.dips,
                 "dips": [[steps[position].number for position in dip] for dip in edge.dips],
                 "skipped": [steps[position].number for position in edge.skipped],
@@ -161,6 +162,19 @@ class BisectLog:
         }
         for name, text in texts.items():
             write_file(bisection.suite.folder / name, text.encode("utf-8", errors="replace"))
+
+
+def _found(steps: Sequence[Step], edge: Edge) -> dict[str, Any]:
+    """Return the steps at which the run may have become worse, for a watch; skipped ones are among them."""
+    last_good, last = steps[edge.last_good], steps[edge.first_bad]
+    return {
+        "first": steps[edge.last_good + 1].number,
+        "last": last.number,
+        "last_path": str(last.path),
+        "last_good": last_good.number,
+        "last_good_path": str(last_good.path),
+        "probability": _stated(edge.probability),
+    }
 
 
 def step_line(step: Step, verdict: StepVerdict) -> str:

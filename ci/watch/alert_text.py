@@ -17,15 +17,13 @@ from longctx.ci.watch.culprit import search_words, searched_cases
 from longctx.ci.watch.history import Search
 from longctx.ci.watch.outcomes import CaseOutcome
 from longctx.fixtures.lengths import format_length
-from longctx.fixtures.outside_files import absolute, parse_json, read_outside
+from longctx.fixtures.outside_files import absolute
 from longctx.plugins.config.options import RUN_OPTIONS, declare
 
 MAX_CASES_SHOWN = 5
 WITHOUT_CASES: dict[Kind, str] = {
     "loss": "cases have lost points",
     "gates": "gates fail",
-    "engine": "the engine fails --invariance",
-    "underpowered": "the comparison has no baseline",
     "error": "the checkpoint cannot be measured",
 }
 # What a repetition sets itself, or does not write.
@@ -101,19 +99,10 @@ class AlertText:
             rows.append(("", f"and {len(names) - MAX_CASES_SHOWN} more in the report"))
         if not names:
             rows += [("reason", reason) for reason in alert.first.failed[:MAX_CASES_SHOWN]]
-        return [*rows, *self._findings(alert), *_checkpoints(alert), *self._commands(alert)]
-
-    def _findings(self, alert: Alert) -> list[tuple[str, str]]:
-        """Return what the search and the command of a diagnosis have found, with their pages."""
-        folder, rows = self.folder_of(alert), []
-        try:
-            conclusion = str(parse_json(read_outside(folder / "diagnosis.json"))["conclusion"])
-            rows += [("found", conclusion.removeprefix("cause: ")), ("diagnosis", str(folder / "diagnosis.html"))]
-        except (OSError, ValueError, KeyError, TypeError):
-            pass  # Not made yet, or half written.
         if alert.search is not None:
-            rows.append(("search", alert.search.line if alert.culprit is None else str(folder / "bisect.html")))
-        return rows
+            page = str(self.folder_of(alert) / "bisect.html")
+            rows.append(("search", alert.search.line if alert.culprit is None else page))
+        return [*rows, *_checkpoints(alert), *self._commands(alert)]
 
     def _commands(self, alert: Alert) -> list[tuple[str, str]]:
         """Return the commands that repeat the measurement, look for the step and look for the cause."""
@@ -161,10 +150,10 @@ def _since(alert: Alert) -> str:
     steps, culprit = alert.steps, alert.culprit
     if culprit is not None:
         since = f"{culprit_text(alert)}, by {culprit.checkpoints} more measured steps; step {culprit.last_good} is good"
-    elif alert.last_good is None:
+    elif alert.good_step is None:
         since = f"step {steps[0].step}; no step before it passed"
     else:
-        since = f"step {steps[0].step}; the last good one measured is step {alert.last_good.step}"
+        since = f"step {steps[0].step}; the last good one measured is step {alert.good_step}"
     lasting = f". {len(steps)} measured steps fail, {steps[0].step} to {steps[-1].step}" if len(steps) > 1 else ""
     return since + lasting
 

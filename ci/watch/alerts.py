@@ -16,10 +16,8 @@ from typing import Literal
 from longctx.ci.watch.history import ACCEPTED, Notified, Search, WatchedCheckpoint
 from longctx.ci.watch.outcomes import CaseOutcome
 
-Kind = Literal["loss", "gates", "engine", "underpowered", "error"]
-"""What fails: cases; gates of which no case is known; the engine, checked by --invariance; the comparison, whose
-baseline is gone; or the measurement itself."""
-ENGINE_LINE = "invariance: "
+Kind = Literal["loss", "gates", "error"]
+"""What fails: cases; gates or the engine, if no case has lost points; or the measurement itself."""
 # A case has lost further than at an earlier step if it is so many standard errors lower. Of an unchanged case, 1 in 740
 # steps is.
 FURTHER_ERRORS = 3.0
@@ -54,20 +52,15 @@ class Alert:
         return f"{Path(self.first.checkpoint).name}-{self.first.fingerprint[:12]}{kind}"
 
     @property
-    def is_gone(self) -> bool:
-        """True if no step has closed it, and none of its failed checkpoints is on disk any more."""
-        return self.closed_by is None and all(known.is_gone for known in self.steps)
+    def status(self) -> str:
+        """The state in words: open, closed by a step, or gone once none of its failed checkpoints is on disk."""
+        if self.closed_by is not None:
+            return f"closed by step {self.closed_by}"
+        return "gone" if all(known.is_gone for known in self.steps) else "open"
 
     @property
     def is_open(self) -> bool:
-        return self.closed_by is None and not self.is_gone
-
-    @property
-    def status(self) -> str:
-        """The state in words: open, closed by a step, or gone."""
-        if self.closed_by is not None:
-            return f"closed by step {self.closed_by}"
-        return "gone" if self.is_gone else "open"
+        return self.status == "open"
 
     @property
     def culprit(self) -> Search | None:
@@ -77,6 +70,13 @@ class Alert:
             return None
         is_between = (good is None or good.step < search.first) and search.last <= self.first.step
         return search if is_between else None
+
+    @property
+    def good_step(self) -> int | None:
+        """The last step known to be good before it; None if there is none."""
+        if self.culprit is not None:
+            return self.culprit.last_good
+        return None if self.last_good is None else self.last_good.step
 
     def is_same(self, other: Alert | Notified) -> bool:
         """Return True for the same alert as other measurements show it, or for a notification of it."""
@@ -105,18 +105,18 @@ def find_alerts(measurements: Sequence[WatchedCheckpoint], searches: Sequence[Se
 
     Of a checkpoint that was replaced nothing counts; of a deleted one only its losses still say something of the run.
     """
-    evidence = [known for known in measurements if not known.is_gone or known.is_deleted]
+    evidence = [known for known in measurements if not known.says_nothing]
     begun: list[_Building] = []
     for known in evidence:
         going_on = [building for building in begun if building.closed_by is None]
-        for kind in _kinds(known):
-            of_kind = [building for building in going_on if building.kind == kind]
-            if kind == "loss":
-                begun += _assign_losses(known, of_kind)
-            elif of_kind:
-                of_kind[0].steps.append(known)
-            else:
-                begun.append(_Building(kind=kind, steps=[known]))
+        kind = _kind(known)
+        of_kind = [building for building in going_on if building.kind == kind]
+        if kind == "loss":
+            begun += _assign_losses(known, of_kind)
+        elif of_kind:
+            of_kind[0].steps.append(known)
+        elif kind is not None:
+            begun.append(_Building(kind=kind, steps=[known]))
         for building in going_on:
             if known not in building.steps and _passes(known, building.kind, building.cases):
                 building.closed_by = known.step
@@ -148,34 +148,24 @@ def _finish(building: _Building, evidence: Sequence[WatchedCheckpoint], searches
     return replace(alert, last_good=good[-1] if good else None, search=own[-1] if own else None)
 
 
-def _kinds(known: WatchedCheckpoint) -> list[Kind]:
-    """Return what fails at a checkpoint."""
+def _kind(known: WatchedCheckpoint) -> Kind | None:
+    """Return what fails at a checkpoint; None if it was accepted."""
     if known.verdict in ACCEPTED:
-        return []
-    has_lost = any(outcome.has_lost for outcome in known.cases.values())
-    kinds: list[Kind] = ["loss"] if has_lost else []
-    if known.verdict in ("error", "underpowered"):
-        kinds.append(known.verdict)
-    elif known.verdict == "fail" and not has_lost:
-        kinds.append("engine" if known.failed and known.failed[0].startswith(ENGINE_LINE) else "gates")
-    return kinds
+        return None
+    if any(outcome.has_lost for outcome in known.cases.values()):
+        return "loss"
+    return "error" if known.verdict == "error" else "gates"
 
 
 def _assign_losses(known: WatchedCheckpoint, going_on: Sequence[_Building]) -> list[_Building]:
     """Add a failing step to the alerts of its cases; return a new alert for the other cases, or nothing."""
-    lost = {name: outcome for name, outcome in known.cases.items() if outcome.has_lost}
-    homes = {name: _home(name, outcome, going_on) for name, outcome in lost.items()}
-    # Cases of which none is shown to be bad alone are no news where the failure of their gate has an explanation.
-    explained = {gate: home for name, home in homes.items() if home is not None for gate in lost[name].gates}
     new = _Building(kind="loss")
-    for name, outcome in lost.items():
-        home = homes[name]
-        if home is None and outcome.state == "lost":
-            home = next((explained[gate] for gate in outcome.gates if gate in explained), None)
-        home = home or new
-        home.cases.setdefault(name, outcome)
-        if known not in home.steps:
-            home.steps.append(known)
+    for name, outcome in known.cases.items():
+        if outcome.has_lost:
+            home = _home(name, outcome, going_on) or new
+            home.cases.setdefault(name, outcome)
+            if known not in home.steps:
+                home.steps.append(known)
     return [new] if new.steps else []
 
 
@@ -201,9 +191,7 @@ def _passes(known: WatchedCheckpoint, kind: Kind, cases: Collection[str]) -> boo
     """Return True if a checkpoint passes what an alert of this kind, with these cases, fails."""
     if kind == "loss":
         return all(name in known.cases and known.cases[name].state == "pass" for name in cases)
-    if kind == "gates":
-        return known.verdict in ("pass", "inconclusive")
-    return known.verdict in (*ACCEPTED, "fail") and kind not in _kinds(known)
+    return known.verdict in ACCEPTED or (kind == "error" and known.verdict == "fail")
 
 
 def passing_steps(alert: Alert, measurements: Sequence[WatchedCheckpoint]) -> list[WatchedCheckpoint]:

@@ -9,7 +9,6 @@ import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from msgspec import structs
 
@@ -24,7 +23,6 @@ from longctx.fixtures.outside_files import read_outside
 from longctx.fixtures.shown_text import one_line
 from longctx.plugins.config.options import RUN_OPTIONS, declare
 
-RESULT = "bisect.json"
 LINE_CHARACTERS = 300
 
 
@@ -55,10 +53,10 @@ def find_gap(
     if not goods or not bads:
         return None
     good, bad = goods[-1], bads[0]
-    between = [each.step for each in on_disk if good.step < each.step.number < bad.step]
-    skipped = {str(step.path) for step in between}
-    skipped -= {known.checkpoint for known in measurements if not known.is_gone}
-    return Gap(good=good, bad=bad, between=tuple(between)) if skipped else None
+    measured = {known.checkpoint for known in measurements if not known.is_gone}
+    between = tuple(each.step for each in on_disk if good.step < each.step.number < bad.step)
+    is_skipped = any(str(step.path) not in measured for step in between)
+    return Gap(good=good, bad=bad, between=between) if is_skipped else None
 
 
 def due_search(
@@ -123,41 +121,26 @@ def run_search(
     # A file of the current directory could ask for other cases.
     config = folder / "bisect.toml"
     write_file(config, b"# All options of the search are on its command line.\n")
-    (folder / RESULT).unlink(missing_ok=True)
+    result, log = folder / "bisect.json", folder / "bisect.log"
+    result.unlink(missing_ok=True)
     cases = searched_cases(alert.cases)
     options = [*options, "--config", str(config), *(["-n", str(len(gpus))] if len(gpus) > 1 else [])]
     words = search_words(cases, gap.good, gap.bad, options, folder)
     patterns = [glob.escape(str(step.path)) for step in gap.between]
-    command = [sys.executable, "-P", "-m", *words, *patterns]
-    log = folder / "bisect.log"
     environment = {"CUDA_VISIBLE_DEVICES": ",".join(gpus)} if gpus else None
-    ended = processes.execute(command, report=folder / RESULT, log=log, environment=environment)
+    ended = processes.execute(
+        [sys.executable, "-P", "-m", *words, *patterns], report=result, log=log, environment=environment
+    )  # fmt: skip
     good, bad = gap.ends
     made = Search(good=good, bad=bad, cases=tuple(cases), exit_code=ended.exit_code, line=_last_line(log))
     try:
-        document = json.loads(read_outside(folder / RESULT))
+        document = json.loads(read_outside(result))
     except (OSError, ValueError):
         return made
-    return _with_result(made, gap, document) if document["ended"] else made
-
-
-def _with_result(search: Search, gap: Gap, document: Mapping[str, Any]) -> Search:
-    """Return a search that has ended, with the steps that it found."""
-    ended = structs.replace(search, line=document["words"][0], checkpoints=len(document["steps"]))
-    if document["first_bad"] is None:
-        return ended
-    paths = {step.number: str(step.path) for step in gap.between}
-    paths |= {gap.good.step: gap.good.checkpoint, gap.bad.step: gap.bad.checkpoint}
-    if document["range"]:
-        good, last = document["range"]
-        first = min(number for number in paths if number > good)
-    else:
-        good, last = document["last_good"], document["first_bad"]
-        # A step that could not be measured may be the first bad one too.
-        first = min([last, *document["skipped"]])
+    if not document["ended"]:
+        return made
     return structs.replace(
-        ended, first=first, last=last, last_good=good, last_path=paths.get(last, ""),
-        last_good_path=paths.get(good, ""), probability=document["probability"],
+        made, line=document["words"][0], checkpoints=len(document["steps"]), **(document["found"] or {})
     )  # fmt: skip
 
 

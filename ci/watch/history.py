@@ -10,16 +10,15 @@ import os
 import platform
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, Literal
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from longctx.ci.watch.checkpoint_watcher import Loss
-from longctx.ci.watch.outcomes import CaseOutcome
+from longctx.ci.watch.outcomes import CaseOutcome, Change
 
 LOCK = "watch.lock"
 POLL_SECONDS = 1.0
@@ -27,26 +26,16 @@ POLL_SECONDS = 1.0
 NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL)
 MOST_HOLDER_BYTES = 512
 
-Verdict = Literal["pass", "inconclusive", "gone", "underpowered", "fail", "error"]
-ACCEPTED: tuple[Verdict, ...] = ("pass", "inconclusive")
+Verdict = Literal["pass", "undecided", "not measured", "fail", "error"]
+ACCEPTED: tuple[Verdict, ...] = ("pass", "undecided")
 # A checkpoint's directory and fingerprint: a checkpoint that is written again is another one.
 Key = tuple[str, str]
-# Keys of the history file and the webhook that differ from the names of the fields.
-JSON_KEYS = {"verdict": "word", "exit_code": "code", "is_gone": "gone", "is_suspected": "suspected"}
-FIELDS = {key: name for name, key in JSON_KEYS.items()}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
-    """The difference between a checkpoint and its anchor on samples that both have answered."""
-
-    points: float
-    """The mean over the tasks; negative for a loss."""
-    pairs: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WatchedCheckpoint:
+class WatchedCheckpoint(
+    Struct, frozen=True, kw_only=True, tag_field="event", tag="measured",
+    rename={"verdict": "word", "exit_code": "code", "is_suspected": "suspected"},
+):  # fmt: skip
     """One run of the gates on a checkpoint."""
 
     step: int
@@ -60,53 +49,70 @@ class WatchedCheckpoint:
     """One line for every failed gate, case or property of the engine, or the only reason why nothing was measured."""
     report: str
     """Path of the JSON report; that of --invariance if the check failed or could not be made."""
-    baseline: int | None
-    """The last good step before this one; None for the first one."""
-    effective_length: str | None
     gpu_seconds: float
     """Elapsed seconds times the number of GPUs."""
     ended: str
     """Time in UTC, ISO 8601."""
     anchor: str | None = None
     """The anchor against which the checkpoint was compared; None for the first one."""
-    scores: Mapping[str, float] = field(default_factory=dict)
+    scores: Mapping[str, float] = {}
     """Mean scores, 0 to 100, by family and length, such as `ruler 4k`. A verdict that was clear
     early rests on fewer samples, so scores of two checkpoints may not be comparable; `changes` are."""
-    samples: Mapping[str, int] = field(default_factory=dict)
+    samples: Mapping[str, int] = {}
     """The numbers of samples under the scores."""
-    changes: Mapping[str, Change] = field(default_factory=dict)
+    changes: Mapping[str, Change] = {}
     """The differences from the anchor, by family and length; empty if nothing was compared with it."""
-    cases: Mapping[str, CaseOutcome] = field(default_factory=dict)
+    cases: Mapping[str, CaseOutcome] = {}
     """The outcome of the gates for every case, by id; empty if nothing was measured."""
     compared_with: str | None = None
     """The checkpoint, or else the report, that the cases were compared with; None without a baseline."""
-    tokens: int | None = None
-    """The tokens that the checkpoint computed for its gates; None if they were not run or are not known."""
     most_samples: int | None = None
     """The most samples of a case, if a suspected loss took more of them than the options plan; None elsewhere."""
     is_suspected: bool = False
-    """True if it is inconclusive because of a loss that few unchanged models have, and that is not shown."""
-    is_gone: bool = False
-    """True if the checkpoint is no longer on disk as it was measured."""
-    is_deleted: bool = False
-    """True if it is gone because its directory is not there any more."""
+    """True if it is undecided because of a loss that few unchanged models have, and that is not shown."""
+    lost: Loss | None = None
+    """How the checkpoint has changed since it was measured; None while it is on disk as it was."""
 
     @property
     def key(self) -> Key:
         return (self.checkpoint, self.fingerprint)
 
     @property
+    def is_gone(self) -> bool:
+        """True if the checkpoint is no longer on disk as it was measured."""
+        return self.lost is not None
+
+    @property
+    def says_nothing(self) -> bool:
+        """True if the checkpoint was not measured, or if another one has replaced it."""
+        return self.verdict == "not measured" or self.lost == "replaced"
+
+    @property
+    def counts(self) -> bool:
+        """False for a failure that is no longer on disk, and for what says nothing."""
+        return not self.says_nothing and (self.verdict in ACCEPTED or not self.is_gone)
+
+    @property
+    def is_failure(self) -> bool:
+        """True for a checkpoint on disk that was not accepted."""
+        return self.counts and self.verdict not in ACCEPTED
+
+    @property
     def suspicion(self) -> str:
         """What is said beside the verdict of a suspected loss; empty without one."""
         return "a loss is suspected, but not shown" if self.is_suspected else ""
 
-    def as_json(self) -> dict[str, Any]:
-        """Return the measurement under the keys of the history file."""
-        fields = asdict(self) | {"cases": msgspec.to_builtins(self.cases)}
-        return {JSON_KEYS.get(name, name): value for name, value in fields.items()}
+
+class Gone(Struct, frozen=True, kw_only=True, tag_field="event", tag="gone"):
+    """A measured checkpoint that is no longer on disk as it was."""
+
+    step: int
+    checkpoint: str
+    fingerprint: str
+    reason: Loss
 
 
-class Search(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Search(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="event", tag="searched"):
     """The result of a search for the step at which a loss began, between a good and a bad checkpoint."""
 
     good: str
@@ -140,7 +146,7 @@ Stage = Literal["begun", "found", "closed"]
 """The news of an alert: it has begun, a search has found its step, or a later step has closed it."""
 
 
-class Notified(Struct, frozen=True, kw_only=True):
+class Notified(Struct, frozen=True, kw_only=True, tag_field="event", tag="notified"):
     """A delivered notification, with what identifies its alert."""
 
     stage: Stage
@@ -149,10 +155,13 @@ class Notified(Struct, frozen=True, kw_only=True):
     cases: tuple[str, ...]
 
 
+Event = WatchedCheckpoint | Gone | Search | Notified
+
+
 class History:
     """The file `history.jsonl` of a folder; a torn last line counts as not written.
 
-    The last measurement of a directory is the one that counts. Another watch may append to the same file.
+    The last measurement of a directory is the one that counts.
     """
 
     measurements: dict[str, WatchedCheckpoint]
@@ -161,46 +170,31 @@ class History:
     notified: list[Notified]
     gpu_seconds: float
     """Sum over all measurements, retries included, and all searches."""
-    _retried: set[str]
-    """The directories whose last measurement is an error from before this start, which is retried once."""
 
     def __init__(self, folder: Path):
         self.path = folder / "history.jsonl"
         folder.mkdir(parents=True, exist_ok=True)
-        self._clear()
-        self.refresh()
+        self.measurements, self.searches, self.notified = {}, [], []
+        self.gpu_seconds = 0.0
+        self._retried: set[str] = set()
+        if self.path.exists():
+            for line in self.path.read_bytes().split(b"\n"):
+                self._read(line)
+        # An error from before this start is retried once.
         self._retried = {path for path, known in self.measurements.items() if known.verdict == "error"}
 
-    def refresh(self) -> None:
-        """Read the lines that were appended since the last call."""
-        with contextlib.suppress(FileNotFoundError), self.path.open("rb") as file:
-            if os.fstat(file.fileno()).st_size < self._read_bytes:
-                self._clear()
-            file.seek(self._read_bytes)
-            for line in file:
-                # A last line without its end may be complete, torn, or still being written by another watch.
-                if self._is_event(line) or line.endswith(b"\n"):
-                    self._read_bytes += len(line)
-
-    def add(self, measurement: WatchedCheckpoint) -> None:
-        """Append a measurement; its checkpoint is then settled until the next start."""
-        self._append({"event": "measured", **measurement.as_json()})
-
-    def add_search(self, search: Search) -> None:
-        """Append the result of a search."""
-        self._append({"event": "searched", **msgspec.to_builtins(search)})
-
-    def add_notified(self, notified: Notified) -> None:
-        """Append a notification that every recipient has accepted."""
-        self._append({"event": "notified", **msgspec.to_builtins(notified)})
-
-    def mark_gone(self, measurement: WatchedCheckpoint, loss: Loss) -> None:
-        """Record that a checkpoint is no longer on disk as it was measured.
-
-        Its failure then counts no longer. An accepted one that was deleted stays a baseline, by its report.
-        """
-        place = {"checkpoint": measurement.checkpoint, "fingerprint": measurement.fingerprint}
-        self._append({"event": "gone", "step": measurement.step, **place, "reason": loss})
+    def add(self, event: Event) -> None:
+        """Append an event; a checkpoint that was measured is then settled until the next start."""
+        with self.path.open("a+b") as file:
+            # The line must not be appended to a torn one.
+            end = file.seek(0, os.SEEK_END)
+            file.seek(max(0, end - 1))
+            torn = file.read() not in (b"", b"\n")
+            line = json.dumps(msgspec.to_builtins(event)).encode("ascii")
+            file.write(b"\n" * torn + line + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+        self._take(event)
 
     def is_settled(self, checkpoint: Path, fingerprint: str) -> bool:
         """Return True if the checkpoint need not be measured; errors are retried once after every start."""
@@ -210,13 +204,13 @@ class History:
 
     @property
     def lowest_passed(self) -> WatchedCheckpoint | None:
-        """The lowest step that passed, whenever it was measured."""
-        return next((known for known in self.by_step if known.verdict == "pass"), None)
+        """The lowest step that passed, whenever it was measured; one that was deleted counts too, by its report."""
+        return next((known for known in self.by_step if known.verdict == "pass" and not known.says_nothing), None)
 
     def latest(self, step: int) -> WatchedCheckpoint | None:
         """Return the last measurement of a step that has a result."""
-        of_step = [known for known in self.by_step if known.step == step and known.verdict not in ("error", "gone")]
-        return of_step[-1] if of_step else None
+        of_step = [known for known in self.by_step if known.step == step]
+        return next((known for known in reversed(of_step) if known.verdict != "error" and not known.says_nothing), None)
 
     @property
     def by_step(self) -> list[WatchedCheckpoint]:
@@ -232,69 +226,31 @@ class History:
     def last_good(self, before: int) -> WatchedCheckpoint | None:
         """Return the nearest step before this one that passed and that still has its report."""
         for known in reversed(self.by_step):
-            if known.step < before and known.verdict == "pass" and os.path.isfile(known.report):
+            is_good = known.verdict == "pass" and not known.says_nothing
+            if known.step < before and is_good and os.path.isfile(known.report):
                 return known
         return None
 
-    @property
-    def failures(self) -> list[WatchedCheckpoint]:
-        """The checkpoints on disk that were not accepted."""
-        return [known for known in self.measurements.values() if known.verdict not in (*ACCEPTED, "gone")]
+    def _read(self, line: bytes) -> None:
+        """Take in a line that is a complete event; any other one changes nothing."""
+        with contextlib.suppress(ValueError, RecursionError):
+            self._take(msgspec.convert(json.loads(line), Event))
 
-    def _clear(self) -> None:
-        self.measurements, self.searches, self.notified = {}, [], []
-        self.gpu_seconds = 0.0
-        self._retried: set[str] = set()
-        self._read_bytes = 0
-
-    def _append(self, event: Mapping[str, Any]) -> None:
-        with self.path.open("a+b") as file:
-            # The line must not be appended to a torn one.
-            end = file.seek(0, os.SEEK_END)
-            file.seek(max(0, end - 1))
-            torn = file.read() not in (b"", b"\n")
-            file.write(b"\n" * torn + json.dumps(event).encode("ascii") + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
-        self.refresh()
-
-    def _is_event(self, line: bytes) -> bool:
-        """Take in a line, and return True if it is a complete event; any other line changes nothing."""
-        try:
-            data = json.loads(line)
-            event = data.pop("event")
-            if event == "measured":
-                self._take_measurement(data)
-            elif event == "searched":
-                search = msgspec.convert(data, Search)
-                self.searches.append(search)
-                self.gpu_seconds += search.gpu_seconds
-            elif event == "notified":
-                self.notified.append(msgspec.convert(data, Notified))
-            elif event == "gone":
-                known = self.measurements.get(data["checkpoint"])
-                if known is not None and known.fingerprint == data["fingerprint"]:
-                    self.measurements[known.checkpoint] = _gone(known, data["reason"])
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-            return False
-        return True
-
-    def _take_measurement(self, data: Mapping[str, Any]) -> None:
-        fields = {FIELDS.get(key, key): value for key, value in data.items()}
-        measurement = msgspec.convert(fields, WatchedCheckpoint)
-        self.measurements[measurement.checkpoint] = measurement
-        self._retried.discard(measurement.checkpoint)
-        self.gpu_seconds += measurement.gpu_seconds
-
-
-def _gone(measurement: WatchedCheckpoint, loss: Loss) -> WatchedCheckpoint:
-    """Return the measurement of a checkpoint that is no longer on disk as it was."""
-    if measurement.verdict == "gone" or (measurement.verdict in ACCEPTED and loss != "replaced"):
-        return replace(measurement, is_gone=True, is_deleted=loss == "deleted")
-    reason = f"{loss} after its verdict, {measurement.verdict}"
-    return replace(
-        measurement, is_gone=True, is_deleted=loss == "deleted", verdict="gone", failed=(reason, *measurement.failed)
-    )
+    def _take(self, event: Event) -> None:
+        match event:
+            case WatchedCheckpoint():
+                self.measurements[event.checkpoint] = event
+                self._retried.discard(event.checkpoint)
+                self.gpu_seconds += event.gpu_seconds
+            case Search():
+                self.searches.append(event)
+                self.gpu_seconds += event.gpu_seconds
+            case Notified():
+                self.notified.append(event)
+            case Gone():
+                known = self.measurements.get(event.checkpoint)
+                if known is not None and known.fingerprint == event.fingerprint:
+                    self.measurements[known.checkpoint] = structs.replace(known, lost=event.reason)
 
 
 def step_name(step: int) -> str:

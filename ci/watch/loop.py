@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +22,12 @@ from longctx.ci.watch.alerts import Alert, find_alerts
 from longctx.ci.watch.baselines import ANCHOR, Baselines, ComparedCheckpoint
 from longctx.ci.watch.checkpoint_watcher import CheckpointWatcher, CompleteCheckpoint
 from longctx.ci.watch.culprit import Gap, due_search, run_search
-from longctx.ci.watch.history import ACCEPTED, History, Search, WatchedCheckpoint
+from longctx.ci.watch.history import ACCEPTED, Gone, History, Search, WatchedCheckpoint
 from longctx.ci.watch.measure import SEVERITY, CheckpointResult, SuiteRunner
-from longctx.ci.watch.notify import Deliveries, Notice, Notifier, due_stage, notifications
-from longctx.ci.watch.pages import WatchedRun, suspicion_line, write_index
-from longctx.ci.watch.scores import changes, mean_scores, sample_counts, score_lines
+from longctx.ci.watch.notify import Deliveries, Notice, Notifier, due_stage
+from longctx.ci.watch.outcomes import changes, mean_scores, sample_counts
+from longctx.ci.watch.pages import WatchedRun, score_lines, write_index
 from longctx.fixtures.cli import print_line
-from longctx.plugins.verdicts.evaluate import shown_verdict
 
 # Many failures and a server that hangs must not keep the watch from measuring.
 MAX_NOTIFYING_SECONDS = 60.0
@@ -75,24 +75,14 @@ class WatchSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Started:
-    """A measurement in progress."""
+    """A measurement or a search in progress."""
 
-    checkpoint: CompleteCheckpoint
-    baselines: tuple[ComparedCheckpoint, ...]
-    report: Path
     gpus: tuple[str, ...]
-    seconds: float
-    """When it began, on the monotonic clock."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _StartedSearch:
-    """A search in progress."""
-
-    future: Future[Search]
-    alert: Alert
-    gpus: tuple[str, ...]
-    seconds: float
+    record: Callable[[Any, float], None]
+    """Takes the result, and the elapsed seconds times the number of GPUs."""
+    checkpoint: CompleteCheckpoint | None = None
+    """The measured checkpoint; None for a search."""
+    seconds: float = field(default_factory=time.monotonic)
     """When it began, on the monotonic clock."""
 
 
@@ -115,8 +105,7 @@ class Watch:
         )  # fmt: skip
         self.alert_text = AlertText(folder=settings.out, suite=settings.suite, steps=settings.steps)
         self.alerts = find_alerts(self.history.by_step, self.history.searches)
-        self._in_progress: dict[Future[CheckpointResult], _Started] = {}
-        self._search: _StartedSearch | None = None
+        self._in_progress: dict[Future[Any], _Started] = {}
         # The GPUs of --gpus, shared out to the measurements that run at a time.
         parallel = settings.execution.parallel
         self._free_gpus = [settings.gpus[number::parallel] for number in range(parallel)]
@@ -133,28 +122,27 @@ class Watch:
         idle_scans = 0
         with self.settings.execution:
             while True:
-                new = [checkpoint for checkpoint in self._scan() if checkpoint.step.path not in self._paths_in_progress]
+                measured = {checkpoint.step.path for checkpoint in self._measuring}
+                new = [checkpoint for checkpoint in self._scan() if checkpoint.step.path not in measured]
                 search = self._due_search(new)
-                idle_scans = 0 if new or search or self._running else idle_scans + 1
+                idle_scans = 0 if new or search or self._in_progress else idle_scans + 1
                 # Without an anchor, the first measurements run one at a time.
                 has_anchor = self.settings.anchor is not None or self.history.lowest_passed is not None
-                may_start = bool(self._free_gpus) and (has_anchor or not self._in_progress)
-                if search is not None and self._free_gpus and not self._is_spent():
+                may_start = bool(self._free_gpus) and not self._is_spent()
+                if search is not None and may_start:
                     self._start_search(*search)
-                elif new and may_start and not self._is_spent():
+                elif new and may_start and (has_anchor or not self._in_progress):
                     self._start(new[0])
-                elif self._running:
+                elif self._in_progress:
                     # Another measurement may be able to start meanwhile.
-                    wait(self._running, timeout=self.settings.interval_seconds, return_when=FIRST_COMPLETED)
+                    wait(self._in_progress, timeout=self.settings.interval_seconds, return_when=FIRST_COMPLETED)
                 finished = [future for future in self._in_progress if future.done()]
                 for future in finished:
                     started = self._in_progress.pop(future)
                     self._free_gpus.append(started.gpus)
-                    self._record(started, future.result())
-                if self._search is not None and self._search.future.done():
-                    self._record_search(self._search)
-                    continue
-                if finished or self._running:
+                    gpu_seconds = (time.monotonic() - started.seconds) * max(1, len(started.gpus))
+                    started.record(future.result(), round(gpu_seconds, 1))
+                if finished or self._in_progress:
                     # A checkpoint that was written meanwhile may come first.
                     continue
                 self._notify()
@@ -173,8 +161,9 @@ class Watch:
 
         A watch that has refused checkpoints and measured none has accepted none.
         """
-        measured = [known for known in self.history.measurements.values() if not known.is_gone]
-        return int(bool(self.history.failures) or (self.watcher.refused and not measured))
+        known = self.history.measurements.values()
+        has_measured = any(not each.is_gone for each in known)
+        return int(any(each.is_failure for each in known) or (self.watcher.refused and not has_measured))
 
     def print_summary(self) -> None:
         """Print the lines that end a watch."""
@@ -185,7 +174,6 @@ class Watch:
 
     def _scan(self) -> list[CompleteCheckpoint]:
         """Return the complete checkpoints that are not measured yet, the lowest step first."""
-        self.history.refresh()
         try:
             self._complete = self.watcher.scan()
         except OSError as error:
@@ -208,77 +196,64 @@ class Watch:
     def _chosen_steps(self) -> set[int]:
         """Return the steps that --every-nth chooses of all that were on disk since the start or are in the history."""
         self._seen.update(step.number for step in self.watcher.steps)
-        started = (started.checkpoint.step.number for started in self._in_progress.values())
-        measured = {*(known.step for known in self.history.measurements.values()), *started}
+        measured = {known.step for known in self.history.measurements.values()}
+        measured.update(checkpoint.step.number for checkpoint in self._measuring)
         return every_nth(self._seen, measured, self.settings.every_nth)
 
     def _mark_gone(self) -> None:
         """Record and name the measured checkpoints that the last scan no longer found as they were."""
-        known = [measurement for measurement in self.history.measurements.values() if not measurement.is_gone]
-        losses = [
-            (measurement, self.watcher.find_loss(Path(measurement.checkpoint), measurement.fingerprint))
-            for measurement in known
-        ]
-        for measurement, loss in losses:
+        has_changed = False
+        for known in [*self.history.measurements.values()]:
+            loss = None if known.is_gone else self.watcher.find_loss(Path(known.checkpoint), known.fingerprint)
             if loss is not None:
-                self.history.mark_gone(measurement, loss)
-                print_timed(f"step {measurement.step}: gone: {measurement.checkpoint} is {loss}")
-        if any(loss is not None for _, loss in losses):
+                has_changed = True
+                place = {"checkpoint": known.checkpoint, "fingerprint": known.fingerprint}
+                self.history.add(Gone(step=known.step, reason=loss, **place))
+                print_timed(f"step {known.step}: {loss}: {known.checkpoint}")
+        if has_changed:
             self._update_alerts()
 
     @property
-    def _running(self) -> list[Future[Any]]:
-        """The measurements and the search in progress."""
-        return [*self._in_progress, *([self._search.future] if self._search else [])]
-
-    @property
-    def _paths_in_progress(self) -> set[Path]:
-        return {started.checkpoint.step.path for started in self._in_progress.values()}
+    def _measuring(self) -> list[CompleteCheckpoint]:
+        """The checkpoints whose measurement is in progress."""
+        return [started.checkpoint for started in self._in_progress.values() if started.checkpoint is not None]
 
     def _start(self, checkpoint: CompleteCheckpoint) -> None:
         step = checkpoint.step
         baselines = self.baselines.of(step, [complete.step for complete in self._complete])
         against = ", ".join(f"{baseline.role} ({baseline.name})" for baseline in baselines)
         print_timed(f"{step.name}: measuring" + (f", against {against}" if against else ""))
+        report = self.settings.out / f"{step.name}-{checkpoint.fingerprint[:12]}.json"
+        gpus = self._free_gpus.pop()
         started = _Started(
-            checkpoint=checkpoint,
-            baselines=baselines,
-            report=self.settings.out / f"{step.name}-{checkpoint.fingerprint[:12]}.json",
-            gpus=self._free_gpus.pop(),
-            seconds=time.monotonic(),
-        )
-        runner = replace(self.runner, gpus=started.gpus, alerted=self._cases_alerted_before(step.number))
-        future = self.settings.execution.submit(runner.measure, checkpoint, baselines, started.report)
-        self._in_progress[future] = started
+            gpus=gpus, checkpoint=checkpoint, record=partial(self._record, checkpoint, baselines, report)
+        )  # fmt: skip
+        runner = replace(self.runner, gpus=gpus, alerted=self._cases_alerted_before(step.number))
+        self._in_progress[self.settings.execution.submit(runner.measure, checkpoint, baselines, report)] = started
 
     def _due_search(self, new: Sequence[CompleteCheckpoint]) -> tuple[Alert, Gap] | None:
         """Return the next search of skipped steps; None during another one."""
-        if self._search is not None or not self.settings.searches:
+        is_searching = any(started.checkpoint is None for started in self._in_progress.values())
+        if is_searching or not self.settings.searches:
             return None
-        started = [each.checkpoint for each in self._in_progress.values()]
-        pending = [checkpoint.step.number for checkpoint in (*new, *started)]
+        pending = [checkpoint.step.number for checkpoint in (*new, *self._measuring)]
         return due_search(self.alerts, self.history.by_step, self._complete, pending)
 
     def _start_search(self, alert: Alert, gap: Gap) -> None:
-        good, bad = gap.good.step, gap.bad.step
+        good, bad, settings = gap.good.step, gap.bad.step, self.settings
         print_timed(f"alert at step {alert.first.step}: searching {len(gap.between)} steps from {good} to {bad}")
-        gpus, seconds = self._free_gpus.pop(), time.monotonic()
-        settings = self.settings
         options = [*settings.suite.given, *(["--launch", settings.launch] if settings.launch else [])]
         options += settings.steps.words
         processes = LocalProcesses(cancelled=settings.execution.cancelled)
+        started = _Started(gpus=self._free_gpus.pop(), record=partial(self._record_search, alert))
         folder = self.alert_text.folder_of(alert)
-        future = settings.execution.submit(run_search, alert, gap, options, folder, processes, gpus)
-        self._search = _StartedSearch(future=future, alert=alert, gpus=gpus, seconds=seconds)
+        future = settings.execution.submit(run_search, alert, gap, options, folder, processes, started.gpus)
+        self._in_progress[future] = started
 
-    def _record_search(self, started: _StartedSearch) -> None:
-        self._search = None
-        self._free_gpus.append(started.gpus)
-        gpu_seconds = (time.monotonic() - started.seconds) * max(1, len(started.gpus))
-        search = structs.replace(started.future.result(), gpu_seconds=round(gpu_seconds, 1))
-        self.history.add_search(search)
-        found = culprit_text(replace(started.alert, search=search))
-        print_line(f"alert at step {started.alert.first.step}: the loss began at {found}" if found else search.line)
+    def _record_search(self, alert: Alert, search: Search, gpu_seconds: float) -> None:
+        self.history.add(structs.replace(search, gpu_seconds=gpu_seconds))
+        found = culprit_text(replace(alert, search=search))
+        print_line(f"alert at step {alert.first.step}: the loss began at {found}" if found else search.line)
         self._update_alerts()
         self._notify()
 
@@ -291,10 +266,8 @@ class Watch:
                 lines = self.alert_text.lines(alert)
             elif known.status != alert.status:
                 lines = [f"alert, {alert.status}: {headline(alert)}"]
-            elif known.first.step != alert.first.step:
-                lines = [f"alert: the first bad step is {alert.first.step}, no longer {known.first.step}"]
             elif len(known.steps) < len(alert.steps):
-                lines = [f"alert at step {alert.first.step}: step {alert.steps[-1].step} fails the same cases; no news"]
+                lines = [f"alert at step {alert.first.step}: {len(alert.steps)} measured steps fail the same cases"]
             else:
                 lines = []
             for line in lines:
@@ -306,32 +279,30 @@ class Watch:
         before = [alert for alert in self.alerts if alert.is_open and alert.first.step < step]
         return frozenset(name for alert in before for name in alert.cases)
 
-    def _record(self, started: _Started, result: CheckpointResult) -> None:
-        step = started.checkpoint.step
+    def _record(
+        self, checkpoint: CompleteCheckpoint, baselines: Sequence[ComparedCheckpoint], report: Path,
+        result: CheckpointResult, gpu_seconds: float,
+    ) -> None:  # fmt: skip
+        step, lost = checkpoint.step, None
         if result.verdict not in ACCEPTED:
-            result = self._without_lost(started.checkpoint, result)
-        if result.verdict == "error" and (baseline := self._lost_baseline(started)) is not None:
+            lost = self.watcher.read_loss(step.path, checkpoint.fingerprint)
+        if lost is not None:
+            # Whatever a run says of a checkpoint that it could not read is no news.
+            was = () if result.verdict == "error" else (f"its verdict was {result.verdict}", *result.reasons)
+            result = replace(result, verdict="not measured", reasons=(f"{lost} while it was measured", *was))
+        if result.verdict == "error" and (baseline := self._lost_baseline(baselines)) is not None:
             print_timed(f"{step.name}: {baseline} was deleted or replaced meanwhile; measuring it again")
             return
-        self.history.refresh()
-        if self.history.is_settled(step.path, started.checkpoint.fingerprint):
-            # Only where the file system of the folder has no locks.
-            print_timed(f"{step.name}: another watch has measured it meanwhile")
-            return
-        gpu_seconds = (time.monotonic() - started.seconds) * max(1, len(started.gpus))
-        good = self.history.last_good(step.number)
-        anchor = next((baseline for baseline in started.baselines if baseline.role == ANCHOR), None)
+        anchor = next((baseline for baseline in baselines if baseline.role == ANCHOR), None)
         measurement = WatchedCheckpoint(
             step=step.number,
             checkpoint=str(step.path),
-            fingerprint=started.checkpoint.fingerprint,
+            fingerprint=checkpoint.fingerprint,
             verdict=result.verdict,
             exit_code=result.exit_code,
             failed=result.reasons,
-            report=str(result.file or started.report),
-            baseline=good.step if good else None,
-            effective_length=result.report.ruler.effective_length_label if result.report else None,
-            gpu_seconds=round(gpu_seconds, 1),
+            report=str(result.file or report),
+            gpu_seconds=gpu_seconds,
             ended=datetime.now(UTC).isoformat(timespec="seconds"),
             anchor=anchor.name if anchor else None,
             scores=mean_scores(result.report) if result.report else {},
@@ -339,16 +310,14 @@ class Watch:
             changes=changes(result.report) if result.report and anchor and anchor.argument else {},
             cases=result.cases,
             compared_with=result.compared_with,
-            tokens=result.tokens,
             most_samples=result.most_samples,
             is_suspected=result.is_suspected,
-            is_gone=result.verdict == "gone",
+            lost=lost,
         )
         self.history.add(measurement)
-        words = (shown_verdict(measurement.verdict), measurement.suspicion)
+        words = (measurement.verdict, measurement.suspicion)
         print_timed(f"step {measurement.step}: {': '.join(filter(None, words))}")
-        earlier = [other for other in self.history.by_step if other.step < measurement.step]
-        for line in (*measurement.failed, *score_lines(measurement, earlier)):
+        for line in (*measurement.failed, *score_lines(measurement)):
             print_line(f"    {line}")
         self._update_alerts()
         self._notify()
@@ -363,64 +332,35 @@ class Watch:
         )
         return write_index(self.settings.out, self.history.by_step, run)
 
-    def _lost_baseline(self, started: _Started) -> str | None:
+    def _lost_baseline(self, baselines: Sequence[ComparedCheckpoint]) -> str | None:
         """Return the name of a baseline that was deleted or replaced during a measurement; None if all are there."""
-        for baseline in started.baselines:
+        for baseline in baselines:
             if baseline.checkpoint is not None and self.watcher.read_loss(baseline.checkpoint, baseline.fingerprint):
                 return f"{baseline.role} ({baseline.name})"
         return None
 
-    def _without_lost(self, checkpoint: CompleteCheckpoint, result: CheckpointResult) -> CheckpointResult:
-        """Return the result that fails nothing if the checkpoint was deleted or replaced while it was measured."""
-        loss = self.watcher.read_loss(checkpoint.step.path, checkpoint.fingerprint)
-        if loss is None:
-            return result
-        # Whatever a run says of a checkpoint that it could not read is no news.
-        reasons = (
-            () if result.verdict == "error" else (f"its verdict was {shown_verdict(result.verdict)}", *result.reasons)
-        )
-        return replace(result, verdict="gone", reasons=(f"{loss} while it was measured", *reasons))
-
     def _summary(self) -> list[str]:
         """Return the summary of the measurements so far."""
         measurements, settings = self.history.by_step, self.settings
-        count = f"{len(measurements)} checkpoint{'s' * (len(measurements) != 1)}"
-        verdicts = ", ".join(_counts(measurements)) or "nothing measured"
+        lines = [f"{len(measurements)} checkpoint{'s' * (len(measurements) != 1)}: {_counts(measurements)}"]
+        if measurements:
+            minutes = sum(measurement.gpu_seconds for measurement in measurements) / 60 / len(measurements)
+            lines[0] += f", {minutes:.1f} {'GPU ' if settings.gpus else ''}minutes a checkpoint"
+        if skipped := self._seen - self._chosen_steps():
+            lines.append(f"skipped by --every-nth {settings.every_nth}: {len(skipped)} steps")
+        if self.alerts:
+            opened = [alert for alert in self.alerts if alert.is_open]
+            worst = f"; look first at: {headline(opened[0])}" if opened else ""
+            lines.append(f"alerts: {len(opened)} open, {len(self.alerts) - len(opened)} closed{worst}")
+        for path, reason in self.watcher.waiting.items():
+            lines.append(f"not measured: {self._shown(path)}: {reason}")
         risk = f"{100 * (1 - settings.suite.confidence):g} % of runs of {settings.horizon} checkpoints"
-        waiting = [f"not measured: {self._shown(path)}: {reason}" for path, reason in self.watcher.waiting.items()]
-        return [
-            f"{count}: {verdicts}{self._mean_cost(measurements)}",
-            *suspicion_line(measurements),
-            *self._skipped_line(),
-            *self._alert_lines(),
-            *waiting,
-            f"a gate fails by mistake in at most {risk}",
-        ]
+        return [*lines, f"a gate fails by mistake in at most {risk}"]
 
     def _shown(self, path: Path) -> str:
         """Return a checkpoint's path below the directory of the run, or its name if it is elsewhere."""
         directory = self.settings.directory
         return str(path.relative_to(directory)) if path.is_relative_to(directory) else path.name
-
-    def _mean_cost(self, measurements: Sequence[WatchedCheckpoint]) -> str:
-        if not measurements:
-            return ""
-        minutes = sum(measurement.gpu_seconds for measurement in measurements) / 60
-        unit = "GPU minutes" if self.settings.gpus else "minutes"
-        return f", {minutes / len(measurements):.1f} {unit} a checkpoint"
-
-    def _alert_lines(self) -> list[str]:
-        """Return a line about the open alerts; nothing without any alert."""
-        if not self.alerts:
-            return []
-        opened = [alert for alert in self.alerts if alert.is_open]
-        worst = f"; look first at: {headline(opened[0])}" if opened else ""
-        return [f"alerts: {len(opened)} open, {len(self.alerts) - len(opened)} closed{worst}"]
-
-    def _skipped_line(self) -> list[str]:
-        """Return how many checkpoints --every-nth has left out so far; nothing without any."""
-        skipped = self._seen - self._chosen_steps()
-        return [f"skipped by --every-nth {self.settings.every_nth}: {len(skipped)} steps"] if skipped else []
 
     def _notify(self) -> None:
         """Deliver what is new of the alerts; stop for now when failed deliveries take too long."""
@@ -435,8 +375,7 @@ class Watch:
             notice = Notice(stage=stage, alert=alert, measurement=measurement)
             problem = self._deliveries.deliver(notice)
             if problem is None:
-                for notified in notifications(notice):
-                    self.history.add_notified(notified)
+                self.history.add(notice.event)
                 continue
             self._print_changed(f"notification {alert.name}", f"{problem}; it will be retried")
             if time.monotonic() - started > MAX_NOTIFYING_SECONDS:
@@ -460,15 +399,18 @@ class Watch:
             print_timed(line)
 
 
-def _counts(measurements: Sequence[WatchedCheckpoint]) -> Iterator[str]:
-    """Yield how many checkpoints have each verdict, with their steps unless they pass, the best verdict first."""
-    for verdict in reversed(SEVERITY):
-        steps = [str(measurement.step) for measurement in measurements if measurement.verdict == verdict]
-        if not steps:
-            continue
+def _counts(measurements: Sequence[WatchedCheckpoint]) -> str:
+    """Return how many checkpoints have each verdict, with their steps unless they pass, the best verdict first."""
+    by_word: dict[str, list[str]] = {word: [] for word in (*reversed(SEVERITY), "gone")}
+    for measurement in measurements:
+        by_word[measurement.verdict if measurement.counts else "gone"].append(str(measurement.step))
+    texts = []
+    for word, steps in by_word.items():
         shown = ", ".join(steps[:MAX_STEPS_SHOWN])
         more = f" and {len(steps) - MAX_STEPS_SHOWN} more" if len(steps) > MAX_STEPS_SHOWN else ""
-        yield f"{len(steps)} {shown_verdict(verdict)}" + ("" if verdict == "pass" else f" (step {shown}{more})")
+        if steps:
+            texts.append(f"{len(steps)} {word}" + ("" if word == "pass" else f" (step {shown}{more})"))
+    return ", ".join(texts) or "nothing measured"
 
 
 def every_nth(seen: Iterable[int], measured: Collection[int], number: int) -> set[int]:

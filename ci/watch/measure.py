@@ -22,10 +22,10 @@ from longctx.ci.suite_options import INVARIANCE, SuiteOptions
 from longctx.ci.suite_process import Executor, LocalProcesses, SuiteRun, run_suite
 from longctx.ci.watch.baselines import ComparedCheckpoint
 from longctx.ci.watch.checkpoint_watcher import CompleteCheckpoint
-from longctx.ci.watch.history import Verdict
+from longctx.ci.watch.history import ACCEPTED, Verdict
 from longctx.ci.watch.outcomes import STATES, CaseOutcome, case_outcomes
 from longctx.fixtures.installation import CASES_DIRECTORY
-from longctx.fixtures.records.report import JsonReport, ReportCase, ReportGate
+from longctx.fixtures.records.report import JsonReport
 from longctx.plugins.report.sections.engine import failed_properties
 
 LAST_GOOD = "last-good"
@@ -34,7 +34,7 @@ MORE_SAMPLES = "samples-{}"
 ENGINE_CHECK = "invariance"
 # The check alone, whatever cases the user's options select.
 CHECK_OPTIONS = (INVARIANCE, f"{CASES_DIRECTORY}/test_invariance.py", "-k", "test_invariance")
-SEVERITY: Sequence[Verdict] = ("error", "fail", "underpowered", "gone", "inconclusive", "pass")
+SEVERITY: Sequence[Verdict] = ("error", "fail", "not measured", "undecided", "pass")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,12 +58,7 @@ class CheckpointResult:
     most_samples: int | None = None
     """The most samples of a case, if a suspected loss took more of them than the options plan."""
     is_suspected: bool = False
-    """True if it is inconclusive because of a loss that few unchanged models have."""
-
-    @property
-    def tokens(self) -> int | None:
-        """The tokens that the checkpoint computed for the first comparison; None without one."""
-        return None if self.report is None else computed_tokens(self.report)
+    """True if it is undecided because of a loss that few unchanged models have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,13 +94,13 @@ class SuiteRunner:
             return failed
         result = self._compare(checkpoint, usable[0] if usable else None, report, series)
         for baseline in usable[1:]:
-            if result.verdict in ("pass", "inconclusive"):
+            if result.verdict in ACCEPTED:
                 second = self._compare(checkpoint, baseline, report.parent / LAST_GOOD / report.name, series)
                 result = _worse(result, second)
         for baseline in baselines:
             if baseline.argument is None:
                 gone = f"{baseline.role}, {baseline.name}, is gone: keep its checkpoint, or name another with --anchor"
-                not_compared = CheckpointResult(verdict="underpowered", reasons=(gone,), exit_code=1, report=None)
+                not_compared = CheckpointResult(verdict="error", reasons=(gone,), exit_code=1, report=None)
                 result = _worse(result, not_compared)
         return result
 
@@ -145,7 +140,7 @@ class SuiteRunner:
             file = report.parent / MORE_SAMPLES.format(samples) / report.name
             share = 2 * self.doublings * series
             more = _result(self._run(checkpoint, baseline, file, share, "--samples", str(samples)), baseline)
-            if more.verdict not in ("pass", "inconclusive", "fail"):
+            if more.verdict == "error":
                 # A baseline that is gone by now, say, takes nothing back.
                 why = f"not measured on {samples} samples of each case: {more.reasons[0]}"
                 return replace(result, reasons=(*result.reasons, why))
@@ -192,22 +187,22 @@ def _verdict_of(run: SuiteRun) -> tuple[Verdict, tuple[str, ...]]:
     """Return the verdict of a finished run, and one line for every reason why it is not a pass."""
     if run.report is None:
         return "error", (run.reason,)
-    gates = [gate for gate in run.report.gates if gate.blocking]
+    gates = run.report.gates
     if run.exit_code == 0:
-        # A checkpoint with an open comparison, or a loss that may be chance, must not become the last good step.
-        unsure = [gate for gate in gates if gate.kind == "regression" and gate.verdict == "undecided"]
-        doubts = [gate for gate in gates if gate.kind != "regression" and gate.verdict == "undecided"]
-        reasons = tuple(f"{gate.name}: {gate.reason}" for gate in (*unsure, *doubts))
-        return ("inconclusive" if unsure else "pass"), reasons
-    lines = [f"{gate.name}: {gate.reason}" for gate in gates if gate.fails]
-    for case in run.report.cases:
-        if case.verdict in ("fail", "error"):
-            lines.append(f"{case.id}: {case.error or case.decided_by}")
-    failed = _failed(run.report)
-    verdict: Verdict = "error" if any(result.verdict == "error" for result in failed) else "fail"
-    if failed and all(isinstance(gate, ReportGate) and gate.because == "short baseline" for gate in failed):
-        verdict = "underpowered"
-    return verdict, tuple(lines) or (f"pytest ended with code {run.exit_code}",)
+        # A checkpoint with an undecided comparison must not become the last good step.
+        undecided = [gate for gate in gates if gate.blocking and gate.verdict == "undecided"]
+        is_compared = all(gate.kind != "regression" for gate in undecided)
+        return "pass" if is_compared else "undecided", tuple(f"{gate.name}: {gate.reason}" for gate in undecided)
+    failed = [gate for gate in gates if gate.fails]
+    cases = [case for case in run.report.cases if case.verdict in ("fail", "error")]
+    lines = [f"{gate.name}: {gate.reason}" for gate in failed]
+    lines += [f"{case.id}: {case.error or case.decided_by}" for case in cases]
+    words = {gate.verdict for gate in failed} | {case.verdict for case in cases if case.fails}
+    # A comparison whose baseline has too few answers can be made once its checkpoint is there.
+    has_error = "error" in words or (
+        words == {"undecided"} and any(gate.because == "short baseline" for gate in failed)
+    )
+    return "error" if has_error else "fail", tuple(lines) or (f"pytest ended with code {run.exit_code}",)
 
 
 def _result(run: SuiteRun, baseline: ComparedCheckpoint | None) -> CheckpointResult:
@@ -220,15 +215,10 @@ def _result(run: SuiteRun, baseline: ComparedCheckpoint | None) -> CheckpointRes
         report=run.report,
         cases={} if run.report is None else case_outcomes(run.report),
         compared_with=None if baseline is None else str(baseline.checkpoint or baseline.argument),
-        is_suspected=verdict == "inconclusive"
+        is_suspected=verdict == "undecided"
         and run.report is not None
         and any(gate.suspected for gate in run.report.gates),
     )
-
-
-def _failed(report: JsonReport) -> list[ReportGate | ReportCase]:
-    """Return the gates and cases that failed a run."""
-    return [*(gate for gate in report.gates if gate.fails), *(case for case in report.cases if case.fails)]
 
 
 def _worse(first: CheckpointResult, second: CheckpointResult) -> CheckpointResult:
@@ -236,7 +226,7 @@ def _worse(first: CheckpointResult, second: CheckpointResult) -> CheckpointResul
     worst = min(first, second, key=lambda result: SEVERITY.index(result.verdict))
     # Only a loss that the second comparison shows is described by it.
     compared = second if second.verdict == "fail" and second.cases else first
-    is_suspected = worst.verdict == "inconclusive" and (first.is_suspected or second.is_suspected)
+    is_suspected = worst.verdict == "undecided" and (first.is_suspected or second.is_suspected)
     return CheckpointResult(
         verdict=worst.verdict,
         reasons=(*first.reasons, *second.reasons),
@@ -254,11 +244,3 @@ def _with_worse_state(case: CaseOutcome, first: CheckpointResult, second: Checkp
     """Return a case with the worse of its states in two comparisons."""
     states = [result.cases[name].state for result in (first, second) if name in result.cases]
     return structs.replace(case, state=max(states, key=STATES.index))
-
-
-def computed_tokens(report: JsonReport) -> int | None:
-    """Return the tokens that a checkpoint computed for the answers and likelihoods in a report; None if unknown."""
-    answers = report.run.tokens.computed
-    if answers is None or report.likelihood is None:
-        return answers
-    return answers + report.likelihood.tokens.computed

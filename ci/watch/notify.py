@@ -1,4 +1,4 @@
-"""Notify the user of alerts, and retry deliveries that fail with growing pauses."""
+"""Notify the user of alerts, and retry deliveries that fail."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from longctx.ci.watch.alert_text import culprit_text, headline
 from longctx.ci.watch.alerts import Alert
 from longctx.ci.watch.history import Notified, Stage, WatchedCheckpoint
 from longctx.fixtures.shown_text import one_line, visible
-from longctx.plugins.verdicts.evaluate import shown_verdict
 
-FIRST_PAUSE_SECONDS, LAST_PAUSE_SECONDS = 30.0, 3600.0
+# Between two attempts to deliver a notice.
+PAUSE_SECONDS = 60.0
 # Chat servers cut or refuse long messages, and Linux refuses variables above 128 KiB.
 LINE_CHARACTERS, TEXT_CHARACTERS, PATH_CHARACTERS = 500, 8_000, 4_096
 # Slack's rules, which other chat servers follow: these characters would make links and mentions.
@@ -35,30 +37,24 @@ class Notice:
     measurement: WatchedCheckpoint
     """The measurement of its first bad step that is on disk."""
 
+    @property
+    def event(self) -> Notified:
+        """The line of the history once it is delivered."""
+        alert = self.alert
+        return Notified(stage=self.stage, kind=alert.kind, fingerprints=alert.fingerprints, cases=tuple(alert.cases))
+
 
 def due_stage(alert: Alert, notified: Sequence[Notified]) -> Stage | None:
     """Return the news of an alert that the user was not notified of; None without any.
 
-    An alert that was closed or gone before the user heard of it is no news.
+    An alert that was closed or gone before the user heard of it is no news. One whose step is found by then begins so.
     """
     told = {event.stage for event in notified if alert.is_same(event)}
-    if "begun" not in told:
-        return "begun" if alert.is_open else None
     if alert.closed_by is not None:
-        return None if "closed" in told else "closed"
-    return "found" if alert.culprit is not None and "found" not in told else None
-
-
-def notifications(notice: Notice) -> list[Notified]:
-    """Return the events of a delivered notice; the first one of an alert says too what a search has found by then."""
-    alert = notice.alert
-    stages: list[Stage] = [notice.stage]
-    if notice.stage == "begun" and alert.culprit is not None:
-        stages.append("found")
-    return [
-        Notified(stage=stage, kind=alert.kind, fingerprints=alert.fingerprints, cases=tuple(alert.cases))
-        for stage in stages
-    ]
+        return "closed" if told and "closed" not in told else None
+    if alert.culprit is not None and "found" not in told and (told or alert.is_open):
+        return "found"
+    return "begun" if alert.is_open and not told else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,11 +78,10 @@ class Notifier:
 
 @dataclass(slots=True)
 class _Delivery:
-    """The deliveries of one notice so far."""
+    """The failed deliveries of one notice so far."""
 
     due_seconds: float = 0.0
     """The time of the clock before which it is not retried."""
-    pause_seconds: float = FIRST_PAUSE_SECONDS
     accepted_by: set[str] = field(default_factory=set)
 
 
@@ -96,17 +91,17 @@ class Deliveries:
 
     notifier: Notifier
     clock: Callable[[], float] = time.monotonic
-    _deliveries: dict[tuple[str, Stage], _Delivery] = field(default_factory=dict)
+    _failed: dict[tuple[str, Stage], _Delivery] = field(default_factory=dict)
 
     def is_due(self, alert: Alert, stage: Stage) -> bool:
         """Return True unless a delivery failed so recently that it is not retried yet."""
-        delivery = self._deliveries.get((alert.name, stage))
-        return delivery is None or self.clock() >= delivery.due_seconds
+        failed = self._failed.get((alert.name, stage))
+        return failed is None or self.clock() >= failed.due_seconds
 
     def deliver(self, notice: Notice) -> str | None:
         """Return None if every recipient has accepted the notice, else one line with the first problem."""
         key = (notice.alert.name, notice.stage)
-        delivery = self._deliveries.setdefault(key, _Delivery())
+        delivery = self._failed.pop(key, _Delivery())
         problems = []
         for option, send in self.notifier.recipients(notice.stage).items():
             if option in delivery.accepted_by:
@@ -117,10 +112,9 @@ class Deliveries:
             else:
                 problems.append(f"{option}: {problem}")
         if not problems:
-            del self._deliveries[key]
             return None
-        delivery.due_seconds = self.clock() + delivery.pause_seconds
-        delivery.pause_seconds = min(2 * delivery.pause_seconds, LAST_PAUSE_SECONDS)
+        delivery.due_seconds = self.clock() + PAUSE_SECONDS
+        self._failed[key] = delivery
         return "; ".join(problems)
 
 
@@ -148,8 +142,9 @@ def message(notice: Notice) -> dict[str, Any]:
     if notice.stage == "closed":
         text = f"{alert.status}: {one_line(text, LINE_CHARACTERS)}"
     else:
-        text = f"{one_line(text, LINE_CHARACTERS)}: {shown_verdict(measurement.verdict)}: {'; '.join(failed)}"
-    return measurement.as_json() | {
+        text = f"{one_line(text, LINE_CHARACTERS)}: {measurement.verdict}: {'; '.join(failed)}"
+    facts: dict[str, Any] = msgspec.to_builtins(measurement)
+    return facts | {
         "text": text.translate(CHAT_ESCAPES),
         "failed": failed,
         "checkpoint": _path(measurement.checkpoint),
@@ -183,13 +178,12 @@ def _path(path: str) -> str:
 
 # Of a whole command or request, however slowly a server replies.
 TIMEOUT_SECONDS = 60.0
-HOST_LABEL = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")
 CHECK_SECONDS = 10
+# A name or an IPv4 address, or an IPv6 address.
+HOST = re.compile(r"[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})*\.?|[0-9a-f.]*:[0-9a-f:.]*")
 SHOWN_CHARACTERS, REASON_CHARACTERS = 80, 120
 # A first word without expansions, assignments or quotes: the name of a program, a builtin or a keyword.
 PLAIN_WORD = re.compile(r"\s*([\w./+-]+)(?=\s|;|$)")
-
-
 SEARCH = "bisect"
 
 
@@ -265,15 +259,11 @@ def check_webhook(url: str) -> None:
 
     try:
         address = httpx2.URL(url)
+        host = address.raw_host.decode("ascii")
     except (httpx2.InvalidURL, ValueError) as error:
         raise ValueError(f"--webhook: not an address ({_reason(error)}); correct it") from None
-    if address.scheme not in ("http", "https"):
-        raise ValueError("--webhook: not an address; give one that begins with https:// or http://")
-    host = address.raw_host.decode("ascii")
-    labels = host.removesuffix(".").split(".")
-    # An IPv6 address, or a name or number whose labels have valid lengths and characters.
-    if ":" not in host and not all(HOST_LABEL.fullmatch(label) for label in labels):
-        raise ValueError("--webhook: not an address; its host is no name or number")
+    if address.scheme not in ("http", "https") or not HOST.fullmatch(host):
+        raise ValueError("--webhook: not an address; give one like https://hooks.example/T0 or http://10.0.0.1:8080/x")
     if address.port is not None and not 0 < address.port < 2**16:
         raise ValueError(f"--webhook: not an address; port {address.port} is not between 1 and 65535")
     try:
@@ -285,37 +275,32 @@ def check_webhook(url: str) -> None:
 
 
 def post(url: str, data: Mapping[str, Any]) -> str | None:
-    """Post the data as JSON; return None if the server accepts it within a minute, else one line with the problem.
+    """Post the data as JSON; return None if the server accepts it, else one line with the problem.
 
-    No text of the server is repeated in it, because it may repeat the address, which may hold a token.
+    The content of the reply is not read, and no text of the server is repeated, because it may repeat the address,
+    which may hold a token.
     """
     import httpx2
 
+    body = json.dumps(data).encode("ascii")
+
+    async def status_of_reply() -> int:
+        async with (
+            # Of the whole reply, however slowly it comes.
+            asyncio.timeout(TIMEOUT_SECONDS),
+            httpx2.AsyncClient(timeout=TIMEOUT_SECONDS) as client,
+            client.stream("POST", url, content=body, headers={"Content-Type": "application/json"}) as response,
+        ):
+            return response.status_code
+
     try:
-        status = asyncio.run(_status(url, json.dumps(data).encode("ascii")))
+        status = asyncio.run(status_of_reply())
     except (TimeoutError, httpx2.TimeoutException):
         return f"no reply within {TIMEOUT_SECONDS:g} s"
-    except httpx2.RemoteProtocolError:
-        return "the reply is not valid HTTP"
-    except (httpx2.ReadError, httpx2.WriteError):
-        return "the server dropped the connection"
     except (httpx2.ConnectError, OSError) as error:
         return f"no connection ({_reason(error)})"
     except (httpx2.HTTPError, httpx2.InvalidURL, ImportError, RuntimeError, ValueError) as error:
-        return type(error).__name__
+        return f"no valid reply ({type(error).__name__})"
     if 300 <= status < 400:
         return f"the server answered {status}; redirects are not followed, give the final address"
     return None if 200 <= status < 300 else f"the server answered {status}"
-
-
-async def _status(url: str, body: bytes) -> int:
-    """Return the status of the reply; its content is not read."""
-    import httpx2
-
-    headers = {"Content-Type": "application/json"}
-    async with (
-        asyncio.timeout(TIMEOUT_SECONDS),
-        httpx2.AsyncClient(timeout=TIMEOUT_SECONDS) as client,
-        client.stream("POST", url, content=body, headers=headers) as response,
-    ):
-        return response.status_code

@@ -1,19 +1,21 @@
-"""The part that each case has in the verdict on a checkpoint, from the report of one run of the gates."""
+"""What a watch keeps of the report on one checkpoint: the part of each case in the verdict, scores and changes."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from msgspec import Struct, structs
 
+from longctx.fixtures.lengths import format_length
+from longctx.fixtures.records import family_of
 from longctx.fixtures.records.report import CaseComparison, JsonReport, ReportCase, ReportGate
 
 # Gates whose required value is a score of each case.
 LEVELS = ("level", "category")
-State = Literal["pass", "open", "lost", "fail"]
-STATES: tuple[State, ...] = ("pass", "open", "lost", "fail")
+State = Literal["pass", "undecided", "lost", "fail"]
+STATES: tuple[State, ...] = ("pass", "undecided", "lost", "fail")
 
 
 class CaseOutcome(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -23,7 +25,7 @@ class CaseOutcome(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """In tokens."""
     state: State
     """`fail` if the case is shown to be bad in a gate that failed; `lost` if it has lost points in a failed gate of
-    which no case is; `open` if a gate that it is in is undecided, or failed for other cases."""
+    which no case is; `undecided` if a gate that it is in is undecided, or failed for other cases."""
     gates: tuple[str, ...] = ()
     """The failed gates that the case has lost in."""
     points: float | None = None
@@ -53,22 +55,22 @@ def case_outcomes(report: JsonReport) -> dict[str, CaseOutcome]:
     failed: dict[str, list[str]] = {}
     for case in report.cases:
         if case.error or case.score is None:
-            states[case.id] = "open"
+            states[case.id] = "undecided"
         elif case.fails:
             states[case.id] = "fail"
             required[case.id] = case.floor if case.floor is not None and case.score < case.floor else None
     for gate in report.gates:
-        members = [case for case in gate.cases or _at_length(report, gate) if case in cases]
+        members = [case for case in gate.cases if case in cases]
         if gate.fails and gate.verdict == "fail":
             state, bad = _bad_cases(gate, members, cases, compared)
             for name in members:
-                states[name] = max(states[name], state if name in bad else "open", key=STATES.index)
+                states[name] = max(states[name], state if name in bad else "undecided", key=STATES.index)
             for name in bad:
                 failed.setdefault(name, []).append(gate.name)
                 required[name] = required.get(name, gate.required) if gate.kind in LEVELS else None
         elif gate.blocking and gate.verdict not in ("pass", "not measured"):
             for name in members:
-                states[name] = max(states[name], "open", key=STATES.index)
+                states[name] = max(states[name], "undecided", key=STATES.index)
     return {
         name: structs.replace(
             _difference(case, compared.get(name), required.get(name)),
@@ -77,11 +79,6 @@ def case_outcomes(report: JsonReport) -> dict[str, CaseOutcome]:
         )
         for name, case in cases.items()
     }
-
-
-def _at_length(report: JsonReport, gate: ReportGate) -> list[str]:
-    """Return the cases that a gate of an older report may be about."""
-    return [case.id for case in report.cases if gate.length in (None, case.length)]
 
 
 def _bad_cases(
@@ -104,14 +101,14 @@ def _difference(case: ReportCase, comparison: CaseComparison | None, required: f
         pairs, net = comparison.pairs, comparison.better - comparison.worse
         error = 100 * math.sqrt(max(0.0, comparison.better + comparison.worse - net**2 / pairs)) / pairs
         return CaseOutcome(
-            length=case.length, state="open", points=round(comparison.difference, 2),
+            length=case.length, state="undecided", points=round(comparison.difference, 2),
             interval=_rounded(comparison.interval), pairs=pairs, error=round(error, 2),
         )  # fmt: skip
     if required is None or case.score is None or not case.samples:
-        return CaseOutcome(length=case.length, state="open")
+        return CaseOutcome(length=case.length, state="undecided")
     interval = None if case.interval is None else (case.interval[0] - required, case.interval[1] - required)
     return CaseOutcome(
-        length=case.length, state="open", points=round(case.score - required, 2), against="threshold",
+        length=case.length, state="undecided", points=round(case.score - required, 2), against="threshold",
         interval=_rounded(interval), pairs=case.samples,
         error=round(math.sqrt(case.score * (100 - case.score) / case.samples), 2),
     )  # fmt: skip
@@ -119,3 +116,57 @@ def _difference(case: ReportCase, comparison: CaseComparison | None, required: f
 
 def _rounded(interval: tuple[float, float] | None) -> tuple[float, float] | None:
     return None if interval is None else (round(interval[0], 2), round(interval[1], 2))
+
+
+class Change(Struct, frozen=True, kw_only=True):
+    """The difference between a checkpoint and its anchor on samples that both have answered."""
+
+    points: float
+    """The mean over the tasks; negative for a loss."""
+    pairs: int
+
+
+def mean_scores(report: JsonReport) -> dict[str, float]:
+    """Return the mean score of every family at every length, 0 to 100, over the cases of a report.
+
+    A verdict that is clear early rests on few samples, so scores of two checkpoints may be from different ones.
+    """
+    scores = {case.id: case.score for case in report.cases if case.score is not None}
+    return {name: _mean(values) for name, values in _by_panel(report, scores).items()}
+
+
+def sample_counts(report: JsonReport) -> dict[str, int]:
+    """Return the number of samples under each of those means."""
+    counts = {case.id: case.samples for case in report.cases if case.score is not None}
+    return {name: round(sum(of_panel)) for name, of_panel in _by_panel(report, counts).items()}
+
+
+def changes(report: JsonReport) -> dict[str, Change]:
+    """Return the difference from the baseline for every family at every length; empty without a baseline.
+
+    It is on samples that both have answered, so that changes can be compared.
+    """
+    points: dict[str, float] = {}
+    pairs: dict[str, float] = {}
+    for name, case in (report.regression.cases if report.regression else {}).items():
+        if case.difference is not None:
+            points[name], pairs[name] = case.difference, case.pairs
+    counts = _by_panel(report, pairs)
+    return {
+        name: Change(points=_mean(values), pairs=round(sum(counts[name])))
+        for name, values in _by_panel(report, points).items()
+    }
+
+
+def _by_panel(report: JsonReport, values: Mapping[str, float]) -> dict[str, list[float]]:
+    """Return values by case as lists by family and length, such as `ruler 4k`."""
+    panels: dict[str, list[float]] = {}
+    for case in report.cases:
+        if case.id in values:
+            name = f"{family_of(case.suite, case.category)} {format_length(case.length)}"
+            panels.setdefault(name, []).append(values[case.id])
+    return panels
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values)

@@ -11,9 +11,8 @@ from typing import Any
 from longctx.ci.suite_process import read_report
 from longctx.ci.watch.alert_text import AlertText, culprit_text, headline
 from longctx.ci.watch.alerts import Alert
-from longctx.ci.watch.history import ACCEPTED, WatchedCheckpoint
+from longctx.ci.watch.history import WatchedCheckpoint
 from longctx.ci.watch.measure import ENGINE_CHECK, LAST_GOOD
-from longctx.ci.watch.scores import score_lines
 from longctx.fixtures.atomic_files import write_file
 from longctx.fixtures.shown_text import visible, visible_data, visible_line
 from longctx.plugins.report.history import StepReport, step_charts
@@ -39,10 +38,7 @@ class WatchedRun:
 def write_index(folder: Path, measurements: Sequence[WatchedCheckpoint], run: WatchedRun) -> Path:
     """Write the index of the measurements, which are in the order of their steps, and return its path."""
     path = folder / INDEX
-    reports = _reports(measurements)
-    rows = []
-    for position, measurement in enumerate(measurements):
-        rows.append(_row(folder, measurement, measurements[:position], run.alerts))
+    rows = [_row(folder, measurement, run.alerts) for measurement in measurements]
     word, verdict, why = _headline(measurements, run.alerts)
     html = render(
         "watch.html.j2",
@@ -55,7 +51,7 @@ def write_index(folder: Path, measurements: Sequence[WatchedCheckpoint], run: Wa
         last=_time(max((known.ended for known in measurements), default="")),
         alerts=[_alert(alert, run.alert_text) for alert in run.alerts],
         rows=rows[::-1],
-        **step_charts([report for _, report in reports]),
+        **step_charts(_reports(measurements)),
         summary=[visible_line(line) for line in run.summary],
         unit="GPU minutes" if run.counts_gpus else "minutes",
     )
@@ -65,39 +61,25 @@ def write_index(folder: Path, measurements: Sequence[WatchedCheckpoint], run: Wa
 
 def _headline(measurements: Sequence[WatchedCheckpoint], alerts: Sequence[Alert]) -> tuple[str, str, str]:
     """Return the word, the headline and its first reason: what is wrong, and since when."""
-    measurements = [measurement for measurement in measurements if measurement.verdict != "gone"]
-    bad = [measurement for measurement in measurements if measurement.verdict not in ACCEPTED]
-    if not measurements:
+    known = [measurement for measurement in measurements if measurement.counts]
+    if not known:
         return "open", "Nothing measured", ""
-    last = measurements[-1]
-    if not bad:
-        suspected = next((known for known in measurements if known.is_suspected), None)
+    last, failures = known[-1], [measurement for measurement in known if measurement.is_failure]
+    if not failures:
+        suspected = next((measurement for measurement in known if measurement.is_suspected), None)
         headline = f"No checkpoint fails, up to step {last.step:,}"
         if suspected is None:
             return "pass", headline, ""
-        return "open", f"{headline}; a loss is suspected at step {suspected.step:,}", _reason(suspected, alerts)
-    good = [place for place, measurement in enumerate(measurements) if measurement.verdict in ACCEPTED]
-    if last.verdict in ACCEPTED:
-        worst = bad[-1]
-        return "open", f"Step {worst.step:,} failed; step {last.step:,} does not", _reason(worst, alerts)
-    first = measurements[good[-1] + 1] if good else measurements[0]
-    before = f"; the last accepted one is step {measurements[good[-1]].step:,}" if good else ""
-    since = f"since step {first.step:,}" if first is not last else f"at step {last.step:,}"
-    why = _reason(first, alerts)
-    searched = next((alert for alert in alerts if alert.culprit and first.step in _steps(alert)), None)
-    if searched is not None and searched.culprit is not None:
-        since, before = f"since {culprit_text(searched)}", f"; step {searched.culprit.last_good:,} is good"
-    return "fail", f"{last.verdict.upper()} {since}{before}", why
-
-
-def suspicion_line(measurements: Sequence[WatchedCheckpoint]) -> list[str]:
-    """Return the steps at which a loss is suspected; nothing without any."""
-    steps = [str(known.step) for known in measurements if known.is_suspected]
-    return [f"a loss is suspected, but not shown: step {', '.join(steps)}"] if steps else []
-
-
-def _steps(alert: Alert) -> set[int]:
-    return {known.step for known in alert.steps}
+        return "open", f"{headline}; a loss is suspected at step {suspected.step:,}", _reason(suspected, None)
+    worst = failures[-1]
+    alert = next((alert for alert in alerts if worst in alert.steps), None)
+    if worst is not last:
+        return "open", f"Step {worst.step:,} failed; step {last.step:,} does not", _reason(worst, alert)
+    first = worst if alert is None else alert.first
+    since = (alert and culprit_text(alert)) or f"step {first.step:,}"
+    good = None if alert is None else alert.good_step
+    before = "" if good is None else f"; the last good one is step {good:,}"
+    return "fail", f"{last.verdict.upper()} since {since}{before}", _reason(first, alert)
 
 
 def _alert(alert: Alert, text: AlertText) -> dict[str, Any]:
@@ -114,9 +96,8 @@ def _link(text: str, folder: Path) -> str:
     return os.path.relpath(text, folder) if text.endswith(".html") and os.path.isfile(text) else ""
 
 
-def _reason(measurement: WatchedCheckpoint, alerts: Sequence[Alert]) -> str:
+def _reason(measurement: WatchedCheckpoint, alert: Alert | None) -> str:
     """Return what the alert of a checkpoint says, or else the first reason of its verdict, which is longer."""
-    alert = next((alert for alert in alerts if measurement.step in _steps(alert)), None)
     if alert is not None and alert.cases:
         return headline(alert) + ("" if alert.is_open else f"; {alert.status}")
     return measurement.failed[0] if measurement.failed else ""
@@ -135,24 +116,30 @@ def _time(text: str) -> str:
     return f"{text[:16].replace('T', ' ')} UTC" if text else ""
 
 
-def _reports(measurements: Sequence[WatchedCheckpoint]) -> list[tuple[WatchedCheckpoint, StepReport]]:
-    """Return the measurements that count and that still have a report with a score, with the report."""
+def _reports(measurements: Sequence[WatchedCheckpoint]) -> list[StepReport]:
+    """Return the reports with a score of the measurements that count."""
     found = []
     for measurement in measurements:
         path = Path(measurement.report)
-        document = read_report(path) if measurement.verdict != "gone" else None
+        document = read_report(path) if measurement.counts else None
         if document is not None and any(case.score is not None for case in document.cases):
-            report = StepReport(step=measurement.step, path=path, document=visible_data(document))
-            found.append((measurement, report))
+            found.append(StepReport(step=measurement.step, path=path, document=visible_data(document)))
     return found
 
 
-def _row(
-    folder: Path,
-    measurement: WatchedCheckpoint,
-    earlier: Sequence[WatchedCheckpoint],
-    alerts: Sequence[Alert],
-) -> dict[str, Any]:
+def score_lines(measurement: WatchedCheckpoint) -> list[str]:
+    """Return a line for every score: its samples, and the change against the anchor on the same samples."""
+    lines = []
+    for name, score in measurement.scores.items():
+        samples, change = measurement.samples.get(name), measurement.changes.get(name)
+        line = f"{name}: {score:.1f}" + ("" if samples is None else f" on {samples} samples")
+        if change is not None:
+            line += f"; {change.points:+.1f} against the anchor on {change.pairs} pairs"
+        lines.append(line)
+    return lines
+
+
+def _row(folder: Path, measurement: WatchedCheckpoint, alerts: Sequence[Alert]) -> dict[str, Any]:
     # Texts, because the history may hold a path that no file can have.
     report, _ = os.path.splitext(measurement.report)
     name = os.path.basename(report)
@@ -163,13 +150,13 @@ def _row(
         "against the last good step": os.path.join(folder, LAST_GOOD, f"{name}.html"),
         "invariance": os.path.join(folder, ENGINE_CHECK, f"{name}.html"),
     }
-    gone = ["the checkpoint is no longer on disk"] * measurement.is_gone
+    gone = [f"{measurement.lost} since it was measured"] if measurement.is_gone else []
     return {
         "step": f"{measurement.step:,}",
-        "alerts": [visible(alert.name) for alert in alerts if measurement.step in _steps(alert)],
+        "alerts": [visible(alert.name) for alert in alerts if measurement in alert.steps],
         "verdict": measurement.verdict,
         "suspicion": measurement.suspicion,
-        "scores": score_lines(measurement, earlier),
+        "scores": score_lines(measurement),
         "reasons": [visible_line(line) for line in (*gone, *measurement.failed)],
         "minutes": f"{measurement.gpu_seconds / 60:.1f}",
         "links": [(name, os.path.relpath(path, folder)) for name, path in files.items() if os.path.isfile(path)],

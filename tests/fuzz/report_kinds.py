@@ -89,7 +89,7 @@ def watch_history(random: Random, sound: Sound, folder: Path) -> Program:
     (folder / "runs").mkdir()
     line = {
         "event": "measured", "step": 1, "checkpoint": "runs/step-1", "fingerprint": "f", "word": "fail", "code": 1,
-        "failed": ["a gate"], "report": "r.json", "baseline": None, "effective_length": None, "gpu_seconds": 1.0,
+        "failed": ["a gate"], "report": "r.json", "gpu_seconds": 1.0,
         "ended": "2026-01-01T00:00:00+00:00",
     }  # fmt: skip
     gone = {"event": "gone", "step": 1, "checkpoint": "runs/step-1", "fingerprint": "f", "reason": "deleted"}

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+
+from msgspec import structs
 
 from longctx.ci.watch.history import Verdict, WatchedCheckpoint
 from longctx.ci.watch.outcomes import CaseOutcome, State
@@ -36,19 +37,18 @@ def measured(
     return WatchedCheckpoint(
         step=step, checkpoint=f"/run/step-{step}", fingerprint=fingerprint or f"f{step}",
         verdict=verdict or ("fail" if has_lost else "pass"), exit_code=int(has_lost),
-        failed=("regression at 4k: lost",) if has_lost else (), report=f"/out/step-{step}.json", baseline=None,
-        effective_length=None, gpu_seconds=60.0, ended="2026-11-20T10:00:00+00:00",
+        failed=("regression at 4k: lost",) if has_lost else (), report=f"/out/step-{step}.json",
+        gpu_seconds=60.0, ended="2026-11-20T10:00:00+00:00",
         anchor=None if step == ANCHOR_STEP else f"step {ANCHOR_STEP}", cases=outcomes,
-        compared_with=None if step == ANCHOR_STEP else f"/run/step-{ANCHOR_STEP}", tokens=1000,
+        compared_with=None if step == ANCHOR_STEP else f"/run/step-{ANCHOR_STEP}",
     )  # fmt: skip
 
 
 def deleted(known: WatchedCheckpoint) -> WatchedCheckpoint:
     """Return a measurement as the history has it once its checkpoint is deleted."""
-    verdict: Verdict = known.verdict if known.verdict == "pass" else "gone"
-    return replace(known, is_gone=True, is_deleted=True, verdict=verdict)
+    return structs.replace(known, lost="deleted")
 
 
 def rewritten(known: WatchedCheckpoint) -> WatchedCheckpoint:
     """Return a measurement as the history has it once another checkpoint is in its place, before that is measured."""
-    return replace(known, is_gone=True, verdict="gone")
+    return structs.replace(known, lost="replaced")

@@ -84,7 +84,7 @@ def test_a_loss_becomes_one_alert_with_its_culprit_that_a_repaired_step_closes(r
     ]  # fmt: skip
     assert run.notified == "begun 4 \nfound 4 step 3 (99.9 % sure)\n"
     page = html.unescape((run.path / "out" / "index.html").read_text())
-    assert "FAIL since step 3 (99.9 % sure); step 2 is good" in page
+    assert "FAIL since step 3 (99.9 % sure); the last good one is step 2" in page
     assert "Alert, open: niah_single_2-256 lost " in page
 
     # The shown commands run as they stand: the same loss on the same samples, computed anew.

@@ -53,9 +53,7 @@ def test_every_step_is_compared_with_the_last_one_that_passed(tmp_path: Path, st
     assert start(suite) == 1
     assert suite.runs == [(3, None), (20, "3"), (100, "3")]
     lines = [line for line in events(tmp_path) if line["event"] == "measured"]
-    assert [(line["step"], line["word"], line["baseline"]) for line in lines] == [
-        (3, "pass", None), (20, "fail", 3), (100, "pass", 3)
-    ]  # fmt: skip
+    assert [(line["step"], line["word"]) for line in lines] == [(3, "pass"), (20, "fail"), (100, "pass")]
     assert lines[1]["failed"] == ["mean at 8k: 70.1 is not"]
 
 
@@ -109,27 +107,8 @@ def test_a_seed_for_every_step_compares_on_new_samples(tmp_path: Path, start: St
     assert start(suite, "--seed", "step") == 1
     assert suite.baselines[2:] == [str(tmp_path / "run" / "step-2")]
     last = [line for line in events(tmp_path) if line["event"] == "measured"][-1]
-    assert (last["step"], last["word"]) == (3, "underpowered")
+    assert (last["step"], last["word"]) == (3, "error")
     assert "the anchor, step 1, is gone" in last["failed"][0]
-
-
-def test_a_loss_that_is_not_shown_for_the_model_is_neither_a_failure_nor_a_good_step(
-    tmp_path: Path, start: Start
-) -> None:
-    for step in (1, 2, 3):
-        write_step(tmp_path / "run", step)
-    suite = FakeSuite(regressing={2: -1.6})
-    assert start(suite) == 0
-    assert [(line["step"], line["word"]) for line in events(tmp_path)] == [
-        (1, "pass"),
-        (2, "inconclusive"),
-        (3, "pass"),
-    ]
-    assert suite.runs == [(1, None), (2, "1"), (3, "1")]
-    shown = FakeSuite(regressing={4: -8.0})
-    write_step(tmp_path / "run", 4)
-    assert start(shown) == 1
-    assert events(tmp_path)[-1]["word"] == "fail"
 
 
 def test_a_suspected_loss_takes_more_samples_until_it_is_shown_or_refuted(
@@ -148,7 +127,7 @@ def test_a_suspected_loss_takes_more_samples_until_it_is_shown_or_refuted(
     ]  # fmt: skip
     lines = events(tmp_path)
     assert [(line["step"], line["word"], line["suspected"], line["most_samples"]) for line in lines] == [
-        (1, "pass", False, None), (2, "pass", False, 200), (3, "inconclusive", True, 400), (4, "fail", False, 400)
+        (1, "pass", False, None), (2, "pass", False, 200), (3, "undecided", True, 400), (4, "fail", False, 400)
     ]  # fmt: skip
     assert Path(lines[3]["report"]).parent == tmp_path / "out" / "samples-400"
     printed = capsys.readouterr().out
@@ -157,7 +136,7 @@ def test_a_suspected_loss_takes_more_samples_until_it_is_shown_or_refuted(
     # The alert repeats the measurement that showed the loss.
     assert re.search(r"again +longctx run .* --samples 400 ", printed)
     page = (tmp_path / "out" / "index.html").read_text()
-    assert "a loss is suspected, but not shown: step 3" in page
+    assert "a loss is suspected, but not shown" in page
     assert re.findall(r'href="([^"]*)">on fewer samples', page) == [
         f"{name}.html" for name in (Path(line["report"]).stem for line in reversed(lines)) if "step-1-" not in name
     ]
@@ -194,7 +173,7 @@ def test_a_look_at_more_samples_that_fails_takes_nothing_back(tmp_path: Path, st
         write_step(tmp_path / "run", step)
     assert start(FakeSuite(suspected={2: ["not shown", "short baseline"]})) == 0
     (_, line) = events(tmp_path)
-    assert (line["word"], line["suspected"], line["most_samples"]) == ("inconclusive", True, None)
+    assert (line["word"], line["suspected"], line["most_samples"]) == ("undecided", True, None)
     assert line["failed"][1].startswith("not measured on 200 samples of each case: ")
 
 
@@ -216,32 +195,23 @@ def test_a_checkpoint_whose_engine_fails_a_property_is_not_measured(tmp_path: Pa
     assert line in html.unescape((tmp_path / "out" / "index.html").read_text())
 
 
-def test_scores_are_printed_with_their_noise_and_the_index_links_every_page(
+def test_scores_are_printed_with_their_changes_and_the_index_links_every_page(
     tmp_path: Path, start: Start, capsys: Any
 ) -> None:
-    for step in range(1, 6):
+    for step in (1, 2):
         write_step(tmp_path / "run", step)
-    scores = {1: 90.0, 2: 91.5, 3: 90.0, 4: 91.5, 5: 90.75, 6: 20.0, 7: 91.5}
-    samples = {1: 38, 4: 500}
-    assert start(FakeSuite(scores=scores, samples=samples)) == 0
+    assert start(FakeSuite(scores={1: 90.0, 2: 91.5}, samples={1: 38, 2: 500})) == 0
     output = capsys.readouterr().out
     assert "    ruler 8k: 90.0 on 38 samples\n" in output
-    line = "    ruler 8k: 91.5 on 500 samples; +1.5 against the anchor on 38 pairs, noise ±1.1 over the last 3 steps\n"
-    assert line in output
-    assert "5 checkpoints: 5 pass" in output
-    for step in (6, 7):
-        write_step(tmp_path / "run", step)
-    assert start(FakeSuite(failing=[6], scores=scores, samples=samples)) == 1
-    # A loss that was shown is no noise: the failed step is left out.
-    assert "+1.5 against the anchor on 38 pairs, noise ±1.0 over the last 5 steps\n" in capsys.readouterr().out
-    measured = events(tmp_path)[3]
+    assert "    ruler 8k: 91.5 on 500 samples; +1.5 against the anchor on 38 pairs\n" in output
+    assert "2 checkpoints: 2 pass" in output
+    measured = events(tmp_path)[1]
     assert (measured["samples"], measured["changes"]) == (
         {"ruler 8k": 500}, {"ruler 8k": {"points": 1.5, "pairs": 38}}
     )  # fmt: skip
     index = (tmp_path / "out" / "index.html").read_text()
     for page in (tmp_path / "out").glob("step-*.html"):
         assert page.name in index
-    assert index.count("<a href=") >= 5
 
 
 @pytest.mark.parametrize(("first", "then"), [("bad", "good"), ("good", "bad")])
@@ -275,28 +245,18 @@ def test_a_failure_whose_checkpoint_is_gone_fails_and_notifies_no_more(
     assert start(FakeSuite(), "--on-failure", f"echo $LONGCTX_STEP >> {log}") == 0
     assert log.read_text() == "2\n"
     output = capsys.readouterr().out
-    assert output.count(f"step 2: gone: {tmp_path}/run/step-2 is deleted\n") == 1
+    assert output.count(f"step 2: deleted: {tmp_path}/run/step-2\n") == 1
     assert "2 checkpoints: 1 pass, 1 gone (step 2)" in output
     assert events(tmp_path)[-1] == {
         "event": "gone", "step": 2, "checkpoint": f"{tmp_path}/run/step-2", "reason": "deleted",
         "fingerprint": events(tmp_path)[1]["fingerprint"],
     }  # fmt: skip
     page = html.unescape((tmp_path / "out" / "index.html").read_text())
-    assert "the checkpoint is no longer on disk<br>deleted after its verdict, fail<br>mean at 8k: 70.1 is not" in page
+    assert "deleted since it was measured<br>mean at 8k: 70.1 is not" in page
     # It comes back, and is measured again.
     write_step(tmp_path / "run", 2)
     assert start(FakeSuite(failing=[2]), "--on-failure", f"echo $LONGCTX_STEP again >> {log}") == 1
     assert log.read_text() == "2\n2 again\n"
-
-
-def test_a_failure_that_was_rewritten_before_it_was_delivered_is_not_notified(tmp_path: Path, start: Start) -> None:
-    """The first scan of a new start cannot tell yet whether the checkpoint will change further."""
-    place = write_step(tmp_path / "run", 2)
-    log = tmp_path / "log"
-    assert start(FakeSuite(failing=[2]), "--on-failure", "exit 1") == 1
-    (place / "config.json").write_text(json.dumps(CONFIG | {"rewritten": True}))
-    assert start(FakeSuite(), "--on-failure", f"echo $LONGCTX_STEP >> {log}") == 0
-    assert not log.exists()
 
 
 def test_an_accepted_checkpoint_that_is_deleted_stays_the_anchor(tmp_path: Path, start: Start, capsys: Any) -> None:
@@ -308,7 +268,7 @@ def test_an_accepted_checkpoint_that_is_deleted_stays_the_anchor(tmp_path: Path,
     assert start(suite) == 0
     assert suite.runs == [(2, "1")]
     assert "2 checkpoints: 2 pass" in capsys.readouterr().out
-    assert "the checkpoint is no longer on disk" in (tmp_path / "out" / "index.html").read_text()
+    assert "deleted since it was measured" in (tmp_path / "out" / "index.html").read_text()
 
 
 class LosingSuite(FakeSuite):
@@ -334,7 +294,7 @@ class LosingSuite(FakeSuite):
     ],
     ids=["deleted", "incomplete", "replaced"],
 )
-@pytest.mark.parametrize("ended", ["broken", "failing", "underpowered", "passing"])
+@pytest.mark.parametrize("ended", ["broken", "failing", "passing"])
 def test_a_checkpoint_that_is_lost_while_it_is_measured_is_gone_whatever_the_run_says(
     ended: str, lose: Callable[[Path], object], word: str, tmp_path: Path, start: Start, capsys: Any
 ) -> None:
@@ -351,12 +311,11 @@ def test_a_checkpoint_that_is_lost_while_it_is_measured_is_gone_whatever_the_run
     if ended == "passing":
         assert [(line["event"], line.get("word")) for line in second[:2]] == [("measured", "pass"), ("gone", None)]
     else:
-        assert (second[0]["word"], second[0]["gone"]) == ("gone", True)
+        assert (second[0]["word"], second[0]["lost"]) == ("not measured", word)
         assert second[0]["failed"][0] == f"{word} while it was measured"
         assert ("8kb" in str(second[0])) is False
     assert len(second) == {"replaced": 2 + (ended == "passing")}.get(word, 1 + (ended == "passing"))
-    assert "step 2: gone" in capsys.readouterr().out
-    assert "no longer on disk" in (tmp_path / "out" / "index.html").read_text() or word == "replaced"
+    assert word in capsys.readouterr().out
 
 
 def test_an_error_after_which_the_baseline_is_gone_is_measured_again(tmp_path: Path, start: Start, capsys: Any) -> None:
@@ -388,7 +347,7 @@ def test_renumbered_checkpoints_count_under_their_new_numbers(tmp_path: Path, st
     # The same weights are the same case.
     assert log.read_text() == "2\n"
     page = (tmp_path / "out" / "index.html").read_text()
-    assert "FAIL at step 20; the last accepted one is step 2<" in page
+    assert "FAIL since step 20; the last good one is step 2<" in page
     rows = re.findall(r'<th scope="row">([^<]*)</th>', page.partition('id="checkpoints"')[2])
     assert rows == ["20", "2", "1"]
     (run / "step-20").rename(run / "unnumbered")
@@ -430,16 +389,6 @@ def test_links_to_a_checkpoint_make_no_second_one(tmp_path: Path, start: Start) 
     again = FakeSuite()
     assert start(again, "--anchor", "300") == 0
     assert again.runs == [(500, "300")]
-
-
-def test_a_half_written_checkpoint_is_named_once(tmp_path: Path, start: Start, capsys: Any) -> None:
-    write_step(tmp_path / "run", 1)
-    (tmp_path / "run" / "step-2").mkdir()
-    start(FakeSuite())
-    output = capsys.readouterr().out
-    assert output.count("step-2: waiting: ") == 1
-    assert output.count("not measured: step-2: ") == 1
-    assert "step-1: waiting" not in output
 
 
 def test_several_checkpoints_are_measured_at_a_time_once_there_is_an_anchor(tmp_path: Path, start: Start) -> None:
@@ -485,16 +434,6 @@ def test_an_error_of_one_measurement_stops_the_others(
     assert start(StoppedSuite(), "--parallel", "2") == 4
     assert stopped == [3]
     assert "(No space left on device); make room" in capsys.readouterr().err
-
-
-def test_a_restart_measures_new_checkpoints_and_retries_errors(tmp_path: Path, start: Start) -> None:
-    for step in (1, 2):
-        write_step(tmp_path / "run", step)
-    assert start(FakeSuite(broken=[2])) == 1
-    write_step(tmp_path / "run", 3)
-    again = FakeSuite()
-    assert start(again) == 0
-    assert list(dict.fromkeys(step for step, _ in again.runs)) == [2, 3]
 
 
 def test_a_gpu_budget_ends_the_watch_and_a_larger_one_continues(tmp_path: Path, start: Start, capsys: Any) -> None:
@@ -547,10 +486,10 @@ def damage_header(place: Path) -> None:
 
 
 DAMAGE: dict[str, Callable[[Path], object]] = {
+    "no weights": lambda place: next(place.glob("*.safetensors")).unlink(),
     "header": damage_header,
     "deep config": lambda place: (place / "config.json").write_text('{"rope_scaling":' * 900 + "1" + "}" * 900),
     "nested counts": lambda place: (place / "config.json").write_text(f'{{"head_dim": {"[" * 400}{"]" * 400}}}'),
-    "wrong type": lambda place: (place / "config.json").write_text('{"num_nextn_predict_layers": "x"}'),
     "large config": lambda place: os.truncate(place / "config.json", 2**30),
     "pipe": lambda place: os.mkfifo((place / "config.json").rename(place / "kept").with_name("config.json")),
     "no tokenizer": lambda place: (place / "tokenizer.json").unlink(),
@@ -568,4 +507,7 @@ def test_a_damaged_checkpoint_is_named_and_the_sound_one_beside_it_measured(
     write_step(tmp_path / "run", 2)
     assert start(suite) == 0
     assert suite.runs == [(2, None)]
-    assert "not measured: step-1: " in capsys.readouterr().out
+    output = capsys.readouterr().out
+    assert "not measured: step-1: " in output
+    assert output.count("step-1: waiting: ") == 2
+    assert "step-2: waiting" not in output

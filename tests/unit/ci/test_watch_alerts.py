@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,8 +12,8 @@ from longctx.ci.checkpoint_dirs import StepReader
 from longctx.ci.suite_options import SuiteOptions
 from longctx.ci.watch.alert_text import AlertText, headline
 from longctx.ci.watch.alerts import Alert, find_alerts
-from longctx.ci.watch.history import History, Search, Stage, Verdict, WatchedCheckpoint
-from longctx.ci.watch.notify import Notice, due_stage, notifications
+from longctx.ci.watch.history import History, Search, Stage, WatchedCheckpoint
+from longctx.ci.watch.notify import Notice, due_stage
 from tests.helpers.watched import case_id, deleted, measured, outcome, rewritten
 
 SOUND = [measured(step, a=0.5 * (step % 2), b=0.0) for step in (1, 2, 3, 4)]
@@ -62,19 +61,22 @@ def search(first: int, **changes: object) -> Search:
             id="a second loss of a repaired case",
         ),
         pytest.param(
-            [FIRST, measured(6, "inconclusive", cases={"a": outcome(-9, "open")}, b=0)],
+            [FIRST, measured(6, "undecided", cases={"a": outcome(-9, "undecided")}, b=0)],
             [(["a"], [5], None)],
             id="an undecided step repairs nothing",
         ),
         pytest.param([FIRST, measured(6, b=0)], [(["a"], [5], None)], id="a step without the case neither"),
         pytest.param(
-            [measured(5, cases={"a": outcome(-40), "b": outcome(-30, "open", pairs=4)}), measured(6, a=-40, b=-35)],
+            [
+                measured(5, cases={"a": outcome(-40), "b": outcome(-30, "undecided", pairs=4)}),
+                measured(6, a=-40, b=-35),
+            ],
             [(["a", "b"], [5, 6], None)],
             id="a case that may have lost as much belongs to the alert",
         ),
         pytest.param(
             [
-                measured(5, cases={"a": outcome(-40, "lost"), "b": outcome(0, "open", pairs=2)}),
+                measured(5, cases={"a": outcome(-40, "lost"), "b": outcome(0, "undecided", pairs=2)}),
                 measured(6, cases={"a": outcome(-40, "lost"), "b": outcome(-50, "lost", pairs=2)}),
             ],
             [(["a", "b"], [5, 6], None)],
@@ -100,11 +102,10 @@ def test_the_largest_loss_over_its_error_is_first_and_the_last_good_step_may_fai
     assert [each.last_good and each.last_good.step for each in (first, second)] == [4, 5]
 
 
-@pytest.mark.parametrize("verdict", ["error", "underpowered"])
-def test_checkpoints_that_cannot_be_measured_are_one_alert(verdict: Verdict) -> None:
-    broken = [measured(5, verdict), measured(6, verdict), measured(7, a=-20, b=0)]
+def test_checkpoints_that_cannot_be_measured_are_one_alert() -> None:
+    broken = [measured(5, "error"), measured(6, "error"), measured(7, a=-20, b=0)]
     found = find_alerts([*SOUND, *broken])
-    assert [(each.kind, len(each.steps), each.closed_by) for each in found] == [("loss", 1, None), (verdict, 2, 7)]
+    assert [(each.kind, len(each.steps), each.closed_by) for each in found] == [("loss", 1, None), ("error", 2, 7)]
     assert find_alerts([*SOUND, measured(5, "pass", a=0, b=0)]) == []
 
 
@@ -125,8 +126,7 @@ def notify(history: History, known: list[WatchedCheckpoint]) -> list[Stage]:
     stages: list[Stage] = []
     for alert in find_alerts(known, history.searches):
         while (stage := due_stage(alert, history.notified)) is not None:
-            for event in notifications(Notice(stage=stage, alert=alert, measurement=alert.first)):
-                history.add_notified(event)
+            history.add(Notice(stage=stage, alert=alert, measurement=alert.first).event)
             stages.append(stage)
     return stages
 
@@ -134,7 +134,7 @@ def notify(history: History, known: list[WatchedCheckpoint]) -> list[Stage]:
 def test_an_alert_is_notified_when_it_begins_when_its_step_is_found_and_when_it_closes(tmp_path: Path) -> None:
     history, known = History(tmp_path), [SOUND[0], SECOND]
     assert notify(history, known) == ["begun"]
-    history.add_search(search(4))
+    history.add(search(4))
     assert notify(history, known) == ["found"]
     # An earlier step that fails too, and a later one, are no news, nor is a restart.
     again = History(tmp_path)
@@ -176,7 +176,7 @@ def test_an_alert_says_what_to_do_and_the_steps_that_a_search_has_found(tmp_path
     known = []
     for step, points in {1: 0.0, 3: 0.0, 6: -40.0}.items():
         place, anchor = tmp_path / f"step-{step}", f"{tmp_path}/step-1"
-        known.append(replace(measured(step, a=points), checkpoint=str(place), compared_with=anchor))
+        known.append(structs.replace(measured(step, a=points), checkpoint=str(place), compared_with=anchor))
     for step in (1, 3, 4, 5, 6):
         (tmp_path / f"step-{step}").mkdir()
     text = AlertText(folder=tmp_path / "out", suite=SUITE, steps=StepReader())

@@ -13,7 +13,8 @@ from longctx.ci.checkpoint_dirs import StepReader
 from longctx.ci.suite_options import SuiteOptions
 from longctx.ci.watch.alert_text import AlertText
 from longctx.ci.watch.alerts import find_alerts
-from longctx.ci.watch.history import Change, Search, Verdict, WatchedCheckpoint
+from longctx.ci.watch.history import Search, Verdict, WatchedCheckpoint
+from longctx.ci.watch.outcomes import Change
 from longctx.ci.watch.pages import WatchedRun, write_index
 from longctx.fixtures.records.report import report_data
 from tests.helpers.report_records import report_of
@@ -44,9 +45,9 @@ def write_page(
         report.write_text(json.dumps(report_data(document)))
         measurements.append(
             WatchedCheckpoint(
-                step=number, checkpoint=f"/run a/step-{number}", fingerprint="f", verdict=verdict, exit_code=0,
-                failed=() if verdict == "pass" else (f"lost <b>{number}</b>",), report=str(report), baseline=None,
-                effective_length=None, gpu_seconds=90.0, ended="now", scores={"ruler 4k": score},
+                step=number, checkpoint=f"/run a/step-{number}", fingerprint=f"f{number}", verdict=verdict, exit_code=0,
+                failed=() if verdict == "pass" else (f"lost <b>{number}</b>",), report=str(report),
+                gpu_seconds=90.0, ended="now", scores={"ruler 4k": score},
                 anchor="step 1" if number > 1 else None, is_suspected=number in suspected,
                 changes={"ruler 4k": Change(points=score - scores[0], pairs=24)} if number > 1 else {},
             )
@@ -54,7 +55,7 @@ def write_page(
     run = WatchedRun(
         directory=Path("/run a"),
         counts_gpus=counts_gpus,
-        alerts=(),
+        alerts=find_alerts(measurements),
         alert_text=AlertText(folder=folder, suite=SUITE, steps=StepReader()),
         summary=("measured",),
     )
@@ -65,12 +66,12 @@ def write_page(
     ("verdicts", "headline"),
     [
         (["pass", "pass"], 'pass"><b>No checkpoint fails, up to step 2<'),
-        (["pass", "fail", "fail"], 'fail"><b>FAIL since step 2; the last accepted one is step 1<'),
-        (["pass", "pass", "error"], 'fail"><b>ERROR at step 3; the last accepted one is step 2<'),
-        (["pass", "fail", "inconclusive"], 'open"><b>Step 2 failed; step 3 does not<'),
+        (["pass", "fail", "fail"], 'fail"><b>FAIL since step 2; the last good one is step 1<'),
+        (["pass", "pass", "error"], 'fail"><b>ERROR since step 3; the last good one is step 2<'),
+        (["pass", "fail", "undecided"], 'open"><b>Step 2 failed; step 3 does not<'),
         (["fail", "fail"], 'fail"><b>FAIL since step 1<'),
-        (["pass", "gone", "pass", "gone"], 'pass"><b>No checkpoint fails, up to step 3<'),
-        (["pass", "gone", "fail"], 'fail"><b>FAIL at step 3; the last accepted one is step 1<'),
+        (["pass", "not measured", "pass", "not measured"], 'pass"><b>No checkpoint fails, up to step 3<'),
+        (["pass", "not measured", "fail"], 'fail"><b>FAIL since step 3; the last good one is step 1<'),
         ([], 'open"><b>Nothing measured<'),
     ],
 )
@@ -98,10 +99,12 @@ def test_the_page_shows_alerts_with_their_state(tmp_path: Path) -> None:
         return re.sub("(<[^>]*>)+", "|", page.partition('<p class="verdict')[2])
 
     begun = texts()
-    assert "FAIL since step 4; the last accepted one is step 2|vt-4k lost 40.0 points at step 4|first seen " in begun
+    assert "FAIL since step 4; the last good one is step 2|vt-4k lost 40.0 points at step 4|first seen " in begun
     assert "first seen 2026-11-20 10:00 UTC: |what failed, and what to do|" in begun
     assert "|Alert, open: vt-4k lost 40.0 points at step 4|" in begun.replace("\n", "")
-    assert "FAIL since step 3 (99.9 % sure); step 2 is good|vt-4k lost 40.0 points at step 3|" in texts(found)
+    assert "FAIL since step 3 (99.9 % sure); the last good one is step 2|vt-4k lost 40.0 points at step 3|" in texts(
+        found
+    )
     known.append(measured(6, vt=0))
     closed = texts(found)
     assert "Step 5 failed; step 6 does not|vt-4k lost 40.0 points at step 3; closed by step 6|" in closed
@@ -110,7 +113,7 @@ def test_the_page_shows_alerts_with_their_state(tmp_path: Path) -> None:
 
 
 def test_a_suspected_loss_is_no_failure_but_named_first(tmp_path: Path) -> None:
-    page = write_page(tmp_path, ["pass", "inconclusive", "pass"], [90.0] * 3, suspected=[2])
+    page = write_page(tmp_path, ["pass", "undecided", "pass"], [90.0] * 3, suspected=[2])
     assert 'open"><b>No checkpoint fails, up to step 3; a loss is suspected at step 2</b>' in page
     assert page.count("a loss is suspected, but not shown") == 1
 
@@ -121,6 +124,6 @@ def test_the_cost_is_in_gpu_minutes_only_where_gpus_are_counted(tmp_path: Path) 
 
 
 def test_the_page_draws_the_values_of_gates_over_the_steps(tmp_path: Path) -> None:
-    page = write_page(tmp_path, ["pass", "gone", "pass"], [75.8, 20.0, 70.8])
+    page = write_page(tmp_path, ["pass", "not measured", "pass"], [75.8, 20.0, 70.8])
     assert 'aria-label="regression at 4k: 1 0.0, 3 -5.0"' in page
     assert "requires -2" in page
