@@ -11,6 +11,7 @@ from pathlib import Path
 from longctx.fixtures.cli import CommandParser, print_line, report_wrong_use
 from longctx.plugins.journal.file_system import JournalError
 from longctx.plugins.journal.heartbeat import WORKER_NAME, WORKERS, is_worker_dead
+from longctx.plugins.journal.store import JudgeReplies
 from longctx.plugins.journal.subjects import (
     SubjectDirectory,
     SubjectInUse,
@@ -40,6 +41,8 @@ def main(arguments: list[str] | None = None) -> int:
         subjects = _subjects(directory, options.model)
         if least_seconds is None:
             _list(subjects)
+            for line in JudgeReplies(directory, None).damage():
+                print_line(_printable(line))
         else:
             _prune(directory, subjects, least_seconds, dry_run=options.dry_run)
     except (ValueError, JournalError) as error:

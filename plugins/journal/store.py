@@ -6,6 +6,7 @@ Beside the subjects it has the replies of LLM judges, for all of them: `DIR/judg
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from threading import Lock
@@ -185,21 +186,27 @@ class JudgeReplies:
         self._replies: dict[str, str] = {}
         self._offsets: dict[str, int] = {}
         """The end of the last line that was read, by file name."""
+        self._lines: Counter[str] = Counter()
+        self._unreadable: dict[str, list[int]] = {}
+        """The numbers of the lines that cannot be read, by file name."""
         self._lock = Lock()
 
     def get(self, key: str) -> str | None:
         """Return the reply for `key`; None if no process has written one yet."""
         with self._lock:
             if key not in self._replies:
-                own = self._own_file.path if self._own_file is not None and self._own_file.is_open else None
-                try:
-                    with contextlib.suppress(FileNotFoundError):
-                        for path in sorted(self.folder.glob(f"{JUDGE_PREFIX}*{SUFFIX}")):
-                            if path != own:
-                                self._read(path)
-                except OSError as error:
-                    raise journal_error("read", self.folder, error) from error
+                self._read_files()
             return self._replies.get(key)
+
+    def damage(self) -> list[str]:
+        """Return one line for every file with unreadable lines, after a look at all files."""
+        with self._lock:
+            self._read_files()
+            return [
+                f"{self.folder / name}: {len(numbers)} of {self._lines[name]} lines cannot be read, first line "
+                f"{numbers[0]}; the judge is asked again for their replies"
+                for name, numbers in sorted(self._unreadable.items())
+            ]
 
     def put(self, key: str, reply: str) -> None:
         """Store a reply so that it survives a power loss; an existing reply for `key` stays."""
@@ -219,6 +226,16 @@ class JudgeReplies:
             if self._own_file is not None:
                 self._own_file.close()
 
+    def _read_files(self) -> None:
+        own = self._own_file.path if self._own_file is not None and self._own_file.is_open else None
+        try:
+            with contextlib.suppress(FileNotFoundError):
+                for path in sorted(self.folder.glob(f"{JUDGE_PREFIX}*{SUFFIX}")):
+                    if path != own:
+                        self._read(path)
+        except OSError as error:
+            raise journal_error("read", self.folder, error) from error
+
     def _read(self, path: Path) -> None:
         """Read the new lines of a file."""
         with path.open("rb") as file:
@@ -226,6 +243,10 @@ class JudgeReplies:
             file.seek(offset)
             for line in complete_lines(file):
                 offset += len(line)
-                if (reply := decode_record(line, _Reply)) is not None:
+                self._lines[path.name] += 1
+                reply = decode_record(line, _Reply)
+                if reply is not None:
                     self._replies.setdefault(reply.key, reply.reply)
+                elif line.strip():
+                    self._unreadable.setdefault(path.name, []).append(self._lines[path.name])
             self._offsets[path.name] = offset

@@ -14,7 +14,7 @@ from longctx.fixtures.records import Case, CaseResult, Inspection, Likelihood, R
 from longctx.fixtures.records.results import EngineFacts
 from longctx.plugins.config.run import Run, finished_journal
 from longctx.plugins.evidence.clusters import SampleRef
-from longctx.plugins.journal import POLL_SECONDS, VISIBLE_SECONDS, Journal, JournalError, Subject
+from longctx.plugins.journal import POLL_SECONDS, VISIBLE_SECONDS, Journal, JournalError, JudgeReplies, Subject
 from longctx.plugins.runner.panel_state import PanelState
 from longctx.plugins.verdicts.diagnoses import case_blocks
 from longctx.plugins.verdicts.evaluate import Measured, blocks
@@ -218,6 +218,8 @@ def read_measured(
             _refresh_until_visible(panel_state, reports)
             for journal in panel_state.journals.values():
                 damage |= dict.fromkeys(journal.damage)
+            if run.options.judge_model is not None:
+                damage |= dict.fromkeys(JudgeReplies(Path(run.options.journal), None).damage())
             results |= {result.case.id: result for result in _results(panel_state, reports)}
             control_variate = panel_state.control_variate()
             repeated = panel_state.repeated_answers()

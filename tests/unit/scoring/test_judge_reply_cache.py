@@ -112,11 +112,15 @@ def test_a_process_of_the_same_name_goes_on_behind_a_torn_line(tmp_path: Path) -
 @pytest.mark.parametrize(
     "noise", [b"\n", b"[]\n", b'{"key":"k"}\n', b'{"key":1,"reply":"x"}\n', b"\xff\n", b"[" * 9999 + b"\n", b"null\n"]
 )
-def test_other_lines_are_skipped(tmp_path: Path, noise: bytes) -> None:
+def test_other_lines_are_skipped_and_named(tmp_path: Path, noise: bytes) -> None:
     JudgeReplies(tmp_path, "one").put("a", "first")
     (tmp_path / "judge" / "judge-0.jsonl").write_bytes(noise + b'{"key":"b","reply":"second"}\n')
     stored = JudgeReplies(tmp_path, None)
     assert (stored.get("a"), stored.get("b"), stored.get("k")) == ("first", "second", None)
+    named = [
+        f"{tmp_path}/judge/judge-0.jsonl: 1 of 2 lines cannot be read, first line 1; the judge is asked again for "
+    ]
+    assert [line.partition("their")[0] for line in stored.damage()] == (named if noise.strip() else [])
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
