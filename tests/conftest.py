@@ -16,7 +16,7 @@ SLOW_MODULES = frozenset((
     "unit/calibration/test_calibration.py", "unit/calibration/test_calibration_chain.py",
     "unit/checkpoints/test_consistency.py", "unit/ci/test_launch.py",
     "unit/conversion/test_adapter.py", "unit/conversion/test_convert.py",
-    "unit/corpora/test_published_real.py", "unit/corpora/test_synthetic_documents.py",
+    "unit/corpora/test_synthetic_documents.py",
     "unit/corpora/test_synthetic_passage_questions.py", "unit/corpora/test_synthetic_world.py",
     "unit/engines/test_hf_answers.py", "unit/engines/test_hf_out_of_memory.py",
     "unit/engines/test_hf_prefix_sharing.py", "unit/engines/test_hf_refusals.py",
@@ -34,7 +34,7 @@ SLOW_MODULES = frozenset((
     "unit/runner/test_worker.py", "unit/scoring/test_judge_faults.py", "unit/scoring/test_judge_parse.py",
     "unit/tasks/test_frontier.py", "unit/tasks/test_frontier_answers.py",
     "unit/tasks/test_gold.py",
-    "unit/tasks/test_helmet_canaries.py", "unit/tasks/test_helmet_published.py", "unit/tasks/test_helmet_tasks.py",
+    "unit/tasks/test_helmet_canaries.py", "unit/tasks/test_helmet_tasks.py",
     "unit/tasks/test_ruler_canaries.py", "unit/tasks/test_tasks.py", "unit/tasks/test_tasks_depths.py",
 
     "unit/test_cases.py", "unit/test_versions.py", "unit/tokenization/test_load.py",

@@ -110,14 +110,6 @@ def test_a_file_that_the_server_lacks_is_one_line(fetch_big: object, mirror: Mir
     assert "\n" not in str(caught.value)
 
 
-def test_a_complete_file_is_not_downloaded_again(mirror: Mirror, tmp_path: Path) -> None:
-    mirror.put_set("org/set", {"big": CONTENT})
-    (tmp_path / "org/set").mkdir(parents=True)
-    (tmp_path / "org/set/big").write_bytes(CONTENT)
-    fetch_hub(mirror, tmp_path)
-    assert mirror.downloads == []
-
-
 def put_ruler(mirror: Mirror, monkeypatch: pytest.MonkeyPatch) -> None:
     web = []
     for known, content in ((fetch.SQUAD, json.dumps(SQUAD).encode()), (fetch.HOTPOT, b"[]")):
@@ -253,13 +245,6 @@ def test_an_archive_writes_nothing_outside_the_directory(name: str, tmp_path: Pa
     with pytest.raises(FetchError, match="outside"):
         unpack(archive, directory)
     assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["a.tar.gz"]
-
-
-def test_links_of_an_archive_are_left_out(tmp_path: Path) -> None:
-    archive = tmp_path / "a.tar.gz"
-    archive.write_bytes(tar_of({"data/one": b"1"}, links={"data/two": "one"}))
-    assert unpack(archive, tmp_path) == [tmp_path / "data/one"]
-    assert (tmp_path / "data/one").read_bytes() == b"1"
 
 
 def test_a_torn_archive_is_an_error_and_leaves_no_file(tmp_path: Path) -> None:

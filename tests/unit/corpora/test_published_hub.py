@@ -19,8 +19,8 @@ TREC: dict[str, dict[str, list[Any]]] = {
     "train": {"text": ["Where ?", "When ?", "Who ?"], "coarse_label": [1, 0, 1], "fine_label": [0, 1, 2]},
     "test": {"text": ["How ?"], "coarse_label": [0], "fine_label": [2]},
 }
-# HELMET's least lengths are 131 072 and 65 536 tokens of Llama 2, at 3.4 characters each: 445 644.8 and 222 822.4.
-LONG_CASE = "Heard. " * 32_000
+
+
 STORIES = ["Ida built a mill.".ljust(445_645), "Tom fished.".ljust(445_645), "Eva slept.".ljust(445_644)]
 STORY: dict[str, list[Any]] = {
     "document": [{"id": f"d{number}", "text": story} for number, story in enumerate(STORIES)],
@@ -117,20 +117,6 @@ def test_stories_are_read_by_row_and_demonstrations_without_them(caches: Path) -
         ("", (name,)) for name in ("Ida", "Tom", "Eva")
     ]
     assert len({stories[0].id, stories[1].id}) == 2
-
-
-def test_short_cases_and_those_without_a_short_summary_are_left_out_of_the_table(caches: Path) -> None:
-    columns: dict[str, list[Any]] = {
-        "id": ["c0", "c1", "c2"],
-        "sources": [["Filed.", LONG_CASE], ["x", LONG_CASE], ["Short one."]],
-        "summary/long": ["Long.", "x", "Long."],
-        "summary/short": ["Short.", None, "Short."],
-    }
-    parquet(caches / "data/allenai/multi_lexsum/v20230518/validation/0000.parquet", columns)
-    parquet(caches / "data/allenai/multi_lexsum/v20220616/validation/0000.parquet", columns)
-    cases: Any = load_corpora(caches / "data").published_set("multi_lexsum")
-    assert (len(cases), cases.left_out, cases[0].key_points) == (1, 2, ())
-    assert cases[0].document == f"Filed.\n\n{LONG_CASE}"
 
 
 @pytest.mark.parametrize(

@@ -144,41 +144,6 @@ def test_a_question_without_any_gold_is_told_when_it_is_read(write: Write, tmp_p
         questions[0]
 
 
-def oracle(number: int) -> Record:
-    text = f"Town {number} lies by the river Aln{number}."
-    gold = {"title": f"Town {number}", "text": text, "hasanswer": True, "isgold": True}
-    return {"question": f"By which river is town {number}?", "answers": [f"Aln{number}"], "ctxs": [gold]}
-
-
-def test_passages_of_other_questions_stand_beside_an_oracle(write: Write, tmp_path: Path) -> None:
-    rows = [oracle(n) for n in range(20)]
-    rows.append(oracle(20) | {"answers": ["nowhere"]})
-    write("qa/nq-open-oracle.jsonl.gz", rows)
-    squad = {
-        "data": [
-            {
-                "title": "T",
-                "paragraphs": [{"context": "A mill by the Aln3.", "qas": []}, {"context": "Fog.", "qas": []}],
-            }
-        ]
-    }
-    write("qa/squad-dev-v2.0.json", squad)
-    questions = open_set(tmp_path, "nq")
-    assert (len(questions), questions.left_out) == (20, 1)
-    for index in range(20):
-        texts = [passage.text for passage in questions[index].others]
-        assert len(texts) == len(set(texts)) == (20 if index == 3 else 21)
-        assert not any(f"Aln{index}." in text for text in texts)
-        assert texts[-1] in ("Fog.", "A mill by the Aln3.")
-    orders = [
-        [one for one in ids(questions[n].others) if one not in ids([*questions[4].gold, *questions[5].gold])]
-        for n in (4, 5)
-    ]
-    assert orders[0] != orders[1]
-    assert sorted(orders[0]) == sorted(orders[1])
-    assert ids(open_set(tmp_path, "nq")[4].others) == ids(questions[4].others)
-
-
 # --- cite ---
 
 

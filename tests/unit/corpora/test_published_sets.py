@@ -40,22 +40,6 @@ def test_the_lines_of_a_query_are_one_entry(write: Write, tmp_path: Path) -> Non
     assert (ids(data[0].passages)[:2], data[0].labels[:5]) == (["0", "1"], (0, 1, 2, 3, 0))
 
 
-def test_results_of_a_retriever_are_joined_with_judgements(write: Write, tmp_path: Path) -> None:
-    for year, first in (("dl19", 1), ("dl20", 3)):
-        hits = {
-            q: [{"content": f"Text {q}{n}", "qid": q, "docid": f"{q}{n}"} for n in range(3)] for q in (first, first + 1)
-        }
-        write(f"rerank/{year}/retrieve_results_{year}.json.gz", [{"query": f"q{q}", "hits": hits[q]} for q in hits])
-    write("rerank/dl19/qrels.dl19-passage.txt", "1 Q0 11 3\n1 Q0 30 2\n2 Q0 11 1\n")
-    write("rerank/dl20/qrels.dl20-passage.txt", "3 0 32 1\n")
-    data = open_set(tmp_path, "msmarco")
-    assert len(data) == 4
-    assert (ids(data[0].passages)[:3], data[0].labels[:3]) == (["10", "11", "12"], (0, 3, 0))
-    label = dict(zip(ids(data[0].passages), data[0].labels, strict=True))
-    assert len(label) == 12
-    assert {name: grade for name, grade in label.items() if grade} == {"11": 3, "30": 2}
-
-
 # --- icl ---
 
 
@@ -74,15 +58,6 @@ def test_the_original_files_of_the_classification_sets(write: Write, tmp_path: P
     assert parts["banking77"] == [[("Where, pray?\nNow!", "card"), ("How?", "pin")], [("When?", "pin")]]
     assert parts["clinc150"] == [[("a", "greet"), ("b", "oos")], [("c", "greet"), ("d", "oos")]]
     assert parts["nlu"] == [[('list "my" alarms', "alarm_query")], [("wake me", "alarm_set")]]
-
-
-def test_the_whole_nlu_file_is_split_by_its_texts(write: Write, tmp_path: Path) -> None:
-    rows = [f"1;{n};alarm;query;x;{n} o'clock;Is it {n}?" for n in range(400)]
-    text = "\n".join(["userid;answerid;scenario;intent;status;answer_normalised;answer", *rows])
-    write("icl/nlu/NLU-Data-Home-Domain-Annotated-All.csv", text)
-    data = open_set(tmp_path, "nlu")
-    assert 20 < len(data.test) < 60
-    assert len(data.train) + len(data.test) == 400
 
 
 # --- recall ---
@@ -158,14 +133,3 @@ def test_a_file_of_short_law_cases_is_refused(write: Write, tmp_path: Path) -> N
     write("multi_lexsum/multi_lexsum_val.jsonl", [case])
     with pytest.raises(CorpusError, match=r"about 65,536 tokens of Llama 2.*1 documents, the longest of 6 characters"):
         open_set(tmp_path, "multi_lexsum")
-
-
-def test_books_come_without_the_terms_of_their_publisher(write: Write, tmp_path: Path) -> None:
-    listing = "document_id,set,kind,story_url,wiki_title\nd1,test,gutenberg,http://g.org/ebooks/14.txt.utf-8,The Mill\n"
-    write("books/narrativeqa_documents.csv", listing)
-    head, tail = "*** START OF THIS PROJECT GUTENBERG EBOOK X ***", "*** END OF THIS PROJECT GUTENBERG EBOOK X ***"
-    write("books/14-0.txt.gz", f"Terms.\r\n{head}\r\n\r\nA caf\u00e9.\r\n{tail}\r\nMore terms.".encode("iso-8859-1"))
-    write("books/99.txt", "Another.")
-    data = open_set(tmp_path, "books")
-    assert (len(data), data.left_out) == (1, 1)
-    assert (data[0].id, data[0].title, data[0].text) == ("d1", "The Mill", "A caf\u00e9.")

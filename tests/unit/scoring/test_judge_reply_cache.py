@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -62,21 +61,6 @@ print(heartbeat.name)
     assert stored.get("shared") in names
 
 
-def test_a_killed_process_leaves_every_reply_that_it_had_put(tmp_path: Path) -> None:
-    script = """
-for number in range(10**6):
-    replies.put(str(number), "reply")
-    print(number, flush=True)
-"""
-    worker = start_worker(REPLIES + script, tmp_path)
-    assert worker.stdout is not None
-    last = [int(worker.stdout.readline()) for _ in range(20)][-1]
-    worker.kill()
-    worker.communicate()
-    stored = JudgeReplies(tmp_path, "two")
-    assert [stored.get(str(number)) for number in range(last + 1)] == ["reply"] * (last + 1)
-
-
 def test_threads_put_whole_lines_and_a_key_once(tmp_path: Path) -> None:
     replies = JudgeReplies(tmp_path, "one")
     with ThreadPoolExecutor(8) as pool:
@@ -131,30 +115,3 @@ def test_a_full_disk_is_one_line(tmp_path: Path) -> None:
     replies = JudgeReplies(tmp_path, "one")
     with pytest.raises(JournalError, match=message):
         replies.put("a", "first")
-
-
-def test_a_partly_written_reply_is_skipped(tmp_path: Path) -> None:
-    """The file may grow no further than 2000 bytes; then room is made and the process goes on."""
-    script = """
-import resource
-hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
-resource.setrlimit(resource.RLIMIT_FSIZE, (2000, hard))
-replies.put("a", "first")
-try:
-    replies.put("b", "x" * 3000)
-except JournalError as error:
-    print(error)
-resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
-replies.put("c", "third")
-"""
-    assert "cannot write" in worker_output(start_worker(REPLIES + script, tmp_path))
-    stored = JudgeReplies(tmp_path, None)
-    assert (stored.get("a"), stored.get("b"), stored.get("c")) == ("first", None, "third")
-    assert lines(tmp_path) == 3
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_directory_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
-    tmp_path.chmod(0o500)
-    with pytest.raises(JournalError, match="give a directory that can be written"):
-        JudgeReplies(tmp_path, "one").put("a", "first")

@@ -8,7 +8,6 @@ import re
 import pytest
 
 from longctx.fixtures.cases import plan
-from longctx.fixtures.corpora import Corpora
 from longctx.fixtures.preflight import fill_ratio, sample_problems
 from longctx.fixtures.records import Sample
 from longctx.fixtures.tasks.task import CannotFit
@@ -18,7 +17,6 @@ from tests.helpers.tiny_tokenizers import (
     GENERATED,
     HELMET,
     KINDS,
-    Pieces,
     drafts,
     formatter,
     make_sample,
@@ -67,12 +65,6 @@ def test_a_sample_fits_its_length_and_fills_it(task: str, kind: str) -> None:
 
 
 @every_task
-def test_a_longer_sample_is_fuller(task: str) -> None:
-    sample = make_sample(task, 32768, kind="pieces")
-    assert (0.99 if task in SMALL_UNITS else 0.97) <= fill_ratio(sample) <= 1
-
-
-@every_task
 @pytest.mark.parametrize("length", [1, 64])
 def test_a_prompt_that_cannot_fit_is_an_error_with_the_length_it_takes(task: str, length: int) -> None:
     with pytest.raises(CannotFit, match=rf"^{task} at {length} tokens cannot fit: .*; use --lengths \d+ or more"):
@@ -88,30 +80,6 @@ def test_no_document_of_many_stays_short(task: str, kind: str) -> None:
 
 
 # --- identity ---
-
-
-@every_task
-def test_a_sample_does_not_depend_on_what_was_drawn_before(task: str) -> None:
-    def drawn(order: list[int], used: PromptFormatter) -> dict[int, Sample]:
-        results = {}
-        for index in order:
-            results[index] = HELMET[task].sample(5003, index, seed=7, tokenizer=used, corpora=Corpora())
-        return results
-
-    upwards = drawn([0, 1, 7], PromptFormatter(Pieces()))
-    assert drawn([7, 0], formatter("pieces")) == {index: upwards[index] for index in (0, 7)}
-
-
-@every_task
-def test_another_identity_gives_another_sample(task: str) -> None:
-    own = make_sample(task, 5003, 0, kind="pieces")
-    others = [
-        make_sample(task, 5003, HELMET[task].group, kind="pieces"),
-        make_sample(task, 5003, 0, seed=1, kind="pieces"),
-        make_sample(task, 4096, 0, kind="pieces"),
-    ]
-    assert len({one.context for one in (own, *others)}) == 4
-    assert len({(one.question, one.context) for one in (own, *others)}) == 4
 
 
 @pytest.mark.parametrize("task", sorted(set(HELMET) - {*NEEDLES, "json_kv"}))

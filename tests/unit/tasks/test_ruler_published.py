@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from math import sqrt
 from pathlib import Path
 
 import pytest
@@ -80,35 +79,6 @@ def test_paragraphs_of_the_own_article_or_item_come_first(task: str, published: 
         assert all(len(question.related) <= 10 for question in by_text.values())
     else:
         assert sum(share == 1 for share in shares) >= 6
-
-
-def test_own_paragraphs_stand_at_random_ranks(published: Corpora) -> None:
-    ranks = []
-    for index in range(16):
-        sample = RULER["qa_1"].sample(4096, index, seed=0, tokenizer=formatter(), corpora=published)
-        assert sample.rank is not None
-        ranks.append(sample.rank[0] / (sample.rank[1] - 1))
-    assert min(ranks) < 0.25
-    assert max(ranks) > 0.75
-
-
-@pytest.mark.parametrize("task", ["qa_1", "qa_2"])
-def test_with_random_fill_own_paragraphs_are_as_frequent_as_in_the_pool(
-    task: str, published: Corpora, data_dir: Path
-) -> None:
-    """RULER's paper draws the other paragraphs at random. Those that state the answer stay out."""
-    corpora = load_corpora(data_dir, qa_fill="random")
-    questions = published.squad if task == "qa_1" else published.hotpot
-    by_text = {question.question: question for question in questions.questions}
-    own, expected = 0, 0.0
-    for index in range(24):
-        question, shown = shown_paragraphs(task, index, corpora, by_text)
-        golds = {questions.paragraphs[place] for place in question.gold}
-        assert golds <= set(shown)
-        others = {questions.paragraphs[place] for place in question.related} - golds
-        own += sum(text in others for text in shown)
-        expected += (len(shown) - len(golds)) * len(others) / len(questions.paragraphs)
-    assert own <= expected + 3 * sqrt(expected) + 1
 
 
 def test_samples_of_both_fills_never_share_a_key(published: Corpora, data_dir: Path) -> None:
