@@ -178,11 +178,6 @@ class Chain:
         return len(self._telling.contexts)
 
     @property
-    def has_screen(self) -> bool:
-        """False: no likelihoods are drawn."""
-        return False
-
-    @property
     def can_extend(self) -> bool:
         """True if the endpoints have not answered all samples."""
         return len(self.answered[0]) < SAMPLES
@@ -193,7 +188,7 @@ class Chain:
         return lambda *_: None
 
     def measure(self, requests: Sequence[Request]) -> list[StepResult]:
-        """Measure or screen some steps."""
+        """Measure some steps."""
         self.rounds += 1
         return [self._measure(request) for request in requests]
 

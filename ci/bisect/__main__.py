@@ -148,9 +148,6 @@ def _search(arguments: Arguments) -> int:
     if endpoints.doubt:
         raise EndpointsError(1, endpoints.doubt)
     print_line(f"endpoints  {endpoints.summary}")
-    if last > 1 and bisection.telling:
-        # Measured before several threads ask for it.
-        print_line(f"screening  {bisection.rise_between_endpoints.line}")
     log = BisectLog(bisection=bisection)
     most = expected_measurements(last, parallel=parallel)
     print_line(f"searching  {last - 1} steps between them, about {most} to measure")

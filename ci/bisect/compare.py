@@ -90,15 +90,13 @@ class Suite:
     def compare(
         self, model: Path, baseline: Path, bounds: Bounds, *, cases: Sequence[str] = (), samples: int = 0,
         full: bool = False, shared: bool = False, is_survey: bool = False, only: Sequence[str] = (),
-        likelihood: bool = False,
     ) -> SuiteRun:  # fmt: skip
         """Run cases on two checkpoints and compare them sample by sample.
 
         Without `cases` the run has all that the user's options select; `samples` 0 means the suite's number. A survey
-        has samples of its own; `only` are values of `--only-samples`; with `likelihood`, gold answers are scored and
-        none are generated. The same comparison runs once: its report is read afterwards. If several runs are allowed at
-        a time, they share a full comparison of all samples through the journal, and one that is `shared`. Raises
-        CheckpointError.
+        has samples of its own; `only` are values of `--only-samples`. The same comparison runs once: its report is read
+        afterwards. If several runs are allowed at a time, they share a full comparison of all samples through the
+        journal, and one that is `shared`. Raises CheckpointError.
         """
         fingerprints = [self.fingerprint(model, option="--model"), self.fingerprint(baseline, option="--baseline")]
         thresholds = bounds.as_toml()
@@ -108,8 +106,6 @@ class Suite:
         if is_survey:
             selection += self.survey_seed
         selection += [f"--only-samples={text}" for text in only]
-        if likelihood:
-            selection += ["--signal", "likelihood", "--full"]
         name = f"{model.name}-{stable_hash(*fingerprints, thresholds, *selection):016x}"
         thresholds_path = self.folder / f"{name}.toml"
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -179,58 +175,6 @@ def regression_gate(report: JsonReport | None) -> ReportGate | None:
     """Return the report's only regression gate, None if it has no such gate."""
     gates = report.gates if report else []
     return next((gate for gate in gates if gate.kind == "regression"), None)
-
-
-# In 4000 draws from measured pairs, one sample was enough to separate good steps from bad ones; more of them guard
-# against one whose gold answer is unusual.
-CONTEXTS = 3
-# A difference between the endpoints that a step without a loss can have by chance.
-LEAST_RISE_NATS = 0.2
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LossRise:
-    """The loss of a checkpoint on the gold answers, less that of the good endpoint."""
-
-    nats: float | None
-    """Nats a token; None if it was not measured."""
-    pairs: int = 0
-    """Samples of both checkpoints."""
-    reason: str = ""
-    """One line that says why it was not measured."""
-
-    @property
-    def tells(self) -> bool:
-        """Return True for a bad endpoint whose steps can be told apart by it."""
-        return self.nats is not None and self.nats >= LEAST_RISE_NATS
-
-    @property
-    def line(self) -> str:
-        """What a bad endpoint with this rise means for the screening of steps."""
-        if self.nats is None:
-            return f"by answers, because likelihoods were not measured: {self.reason}"
-        lost = f"gold answers lose {self.nats:.2f} nats a token between the endpoints"
-        return f"by likelihood: {lost}" if self.tells else f"by answers: {lost}, less than {LEAST_RISE_NATS:g}"
-
-
-def rise_of_loss(run: SuiteRun) -> LossRise:
-    """Return the rise over the baseline's loss that a run measured."""
-    likelihood = run.report.likelihood if run.report else None
-    changes = [panel.change for panel in likelihood.panels if panel.change] if likelihood else []
-    known = [(change.pairs, change.nll.mean) for change in changes if change.nll]
-    pairs = sum(count for count, _ in known)
-    if not pairs:
-        return LossRise(nats=None, reason=run.reason or "no samples of both checkpoints")
-    nats = sum(count * mean for count, mean in known) / pairs
-    return LossRise(nats=nats, pairs=pairs)
-
-
-def verdict_by_rise(rise: float, between_endpoints: float) -> Literal["good", "bad"] | None:
-    """Return the verdict of a step whose loss rose by so many nats; None if that lies between the thresholds."""
-    share = rise / between_endpoints
-    if share <= CLEAR_SHARE:
-        return "good"
-    return "bad" if share >= DROP_SHARE else None
 
 
 def _journal_fingerprints(report: JsonReport) -> dict[str, str]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from longctx.fixtures.records.report import JsonReport
-from longctx.plugins.journal import Entry, Journal, Subject, likelihood_key, sample_key
+from longctx.plugins.journal import Entry, Journal, Subject, sample_key
 from longctx.plugins.journal.lines import decode_record
 
 ANSWER_CHARACTERS = 200
@@ -74,13 +74,9 @@ class JournalStats:
     def cost(self, fingerprint: str, cases: Sequence[str]) -> Cost:
         """Return the cost of all of a checkpoint's results for these cases, in whichever run it gave them."""
         entries = self._entries(fingerprint, cases)
-        journal = self._journal(fingerprint)
-        likelihood_tokens = 0
-        for name in self._names(cases):
-            stored = None if journal is None else journal.likelihoods.get(likelihood_key(name))
-            likelihood_tokens += 0 if stored is None else stored.likelihood.computed_tokens
-        tokens = sum(entry.outcome.generation.computed_tokens or 0 for entry in entries)
-        return Cost(samples=len(entries), tokens=tokens, likelihood_tokens=likelihood_tokens)
+        return Cost(
+            samples=len(entries), tokens=sum(entry.outcome.generation.computed_tokens or 0 for entry in entries)
+        )
 
     def scores(self, fingerprint: str, cases: Sequence[str]) -> SampleScores:
         """Return the scores of all samples of these cases that a checkpoint answered."""
@@ -101,11 +97,7 @@ class JournalStats:
     def _entries(self, fingerprint: str, cases: Sequence[str]) -> list[Entry]:
         journal = self._journal(fingerprint)
         entries = {} if journal is None else journal.entries
-        return [entries[name] for name in self._names(cases) if name in entries]
-
-    def _names(self, cases: Sequence[str]) -> Iterator[str]:
-        """Return the keys of all samples of these cases."""
-        return (key for _, key in self._keys(cases))
+        return [entries[key] for _, key in self._keys(cases) if key in entries]
 
     def _keys(self, cases: Sequence[str]) -> Iterator[tuple[tuple[str, int], str]]:
         """Yield the case ids and indices of all samples of these cases, with their keys."""

@@ -5,24 +5,19 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 from longctx.ci.bisect.compare import (
-    CONTEXTS,
     Bounds,
     Comparison,
-    LossRise,
     Suite,
     compare_step,
     regression_gate,
-    rise_of_loss,
     search_bounds,
-    verdict_by_rise,
 )
 from longctx.ci.bisect.endpoints import Endpoints, extended
 from longctx.ci.bisect.journal_stats import Cost, Flip, JournalStats, SampleScores
 from longctx.ci.bisect.posterior import EndpointVotes, Posterior, Reading
-from longctx.ci.bisect.search import FIRST_SAMPLES, Edge, Request, StepResult
+from longctx.ci.bisect.search import Edge, Request, StepResult
 from longctx.ci.checkpoint_dirs import Step
 from longctx.fixtures.checkpoints.safetensors import CheckpointError
 from longctx.fixtures.seeding import stable_hash
@@ -148,19 +143,10 @@ class Bisection:
         """Number of contexts on which the bad endpoint is worse."""
         return len(self._telling.contexts)
 
-    @property
-    def has_screen(self) -> bool:
-        """True if the likelihood of gold answers screens steps."""
-        return self.rise_between_endpoints.tells
-
-    @cached_property
-    def rise_between_endpoints(self) -> LossRise:
-        """The rise of the loss of the gold answers from the good endpoint to the bad one."""
-        return self._rise(self.last)
-
     def measure(self, requests: Sequence[Request]) -> list[StepResult]:
-        """Measure or screen some steps, as many at a time as the execution allows."""
-        running = [self.suite.execution.submit(self._measure, request) for request in requests]
+        """Measure some steps, as many at a time as the execution allows."""
+        submit = self.suite.execution.submit
+        running = [submit(self._answers, request.position, request.samples) for request in requests]
         return [future.result() for future in running]
 
     def extend(self) -> bool:
@@ -196,12 +182,6 @@ class Bisection:
         self._good = stats.scores(good, self.endpoints.cases)
         return telling_samples(stats.flips(good, bad, self.endpoints.cases), groups, earlier)
 
-    def _measure(self, request: Request) -> StepResult:
-        """Screen a step or, if it was screened or the screen does not tell, let it answer telling samples."""
-        if request.samples:
-            return self._answers(request.position, request.samples)
-        return self._screen(request.position) or self._answers(request.position, min(FIRST_SAMPLES, self.telling))
-
     def _answers(self, position: int, count: int) -> StepResult:
         """Return a step's answers to the first telling contexts."""
         step, good = self.steps[position].path, self.steps[0].path
@@ -217,24 +197,6 @@ class Bisection:
             reason = run.reason or (gate.reason if gate else "") or "the run answered no telling sample"
             return StepResult(reason=reason)
         return StepResult(reading=reading, pairs=self._telling.samples(reading.samples))
-
-    def _rise(self, position: int) -> LossRise:
-        """Return the rise of a step's loss of the gold answers over the good endpoint's."""
-        step, good = self.steps[position].path, self.steps[0].path
-        few = self._telling.values(CONTEXTS)
-        if not few:
-            return LossRise(nats=None, reason="the endpoints differ on no sample")
-        try:
-            run = self.suite.compare(step, good, self._bounds, cases=self.endpoints.cases, only=few, likelihood=True)
-        except CheckpointError as error:
-            return LossRise(nats=None, reason=str(error))
-        return rise_of_loss(run)
-
-    def _screen(self, position: int) -> StepResult | None:
-        """Return the verdict by the loss of the gold answers, None if it does not tell."""
-        whole, rise = self.rise_between_endpoints.nats, self._rise(position)
-        verdict = None if whole is None or rise.nats is None else verdict_by_rise(rise.nats, whole)
-        return None if verdict is None else StepResult(screened=verdict, rise_of_loss=rise.nats, pairs=rise.pairs)
 
 
 # A range before or behind the edge is measured in full if it fell there with this probability.

@@ -1,4 +1,4 @@
-"""Write a search down: one line for every step, the final lines, `bisect.html`, `bisect.json` and `bisect.svg`."""
+"""Write a search down: one line for every step, the final lines, `bisect.html` and `bisect.json`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any
 
 from markupsafe import Markup
 
@@ -17,7 +17,7 @@ from longctx.ci.bisect.search import Edge, StepResult, Verdict
 from longctx.ci.checkpoint_dirs import Step
 from longctx.fixtures.atomic_files import write_file
 from longctx.fixtures.shown_text import visible_data
-from longctx.plugins.report.charts.svg import Scale, element
+from longctx.plugins.report.charts.line_charts import Series, line_svg, value_line
 from longctx.plugins.report.html.page import render
 
 SCHEMA = "longctx-bisect/1"
@@ -25,10 +25,6 @@ MAX_FLIPS_SHOWN = 5
 # No model of histories is as certain as its own formulas.
 MOST_CERTAIN = 0.999
 SHOWN_CHARACTERS = 60
-CHART_CAPTION = (
-    "points of difference from the good endpoint, with intervals, over training steps; "
-    "dashed: half of the loss; crosses: skipped steps"
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,8 +50,6 @@ class StepVerdict:
             "interval": self.interval,
             "pairs": self.result.pairs,
             "reason": self.result.reason,
-            "screened": self.result.reading is None and self.result.screened is not None,
-            "rise_of_loss": self.result.rise_of_loss,
         }
 
 
@@ -64,12 +58,6 @@ def step_verdict(bisection: Bisection, position: int, result: StepResult, poster
     loss = bisection.endpoints.loss_points
     if result.reason:
         return StepVerdict(verdict="skipped", result=result)
-    if result.reading is None:
-        assert result.rise_of_loss is not None
-        assert result.screened is not None
-        # A gold answer may be less likely still than at the bad endpoint, which says nothing about points.
-        share = min(1.0, max(0.0, result.rise_of_loss / (bisection.rise_between_endpoints.nats or 1.0)))
-        return StepVerdict(verdict=result.screened, difference=0.0 - loss * share, result=result)
     mean, low, high = posterior.share(position, bisection.confidence)
     probability = float(posterior.lost[position])
     return StepVerdict(
@@ -126,7 +114,7 @@ class BisectLog:
                 "survey": None if confirmation.survey_cost is None else asdict(confirmation.survey_cost),
             }
         verdicts = self._verdicts(edge.results, edge.posterior)
-        self._write(verdicts, is_finished=True, edge=edge if confirmation else None, more=more | {"words": lines})
+        self._write(verdicts, is_finished=True, more=more | {"words": lines})
         return lines
 
     def _verdicts(self, results: Mapping[int, StepResult], posterior: Posterior) -> dict[int, StepVerdict]:
@@ -135,9 +123,8 @@ class BisectLog:
         }
 
     def _write(
-        self, verdicts: Mapping[int, StepVerdict], *, is_finished: bool, edge: Edge | None = None,
-        more: Mapping[str, Any] | None = None,
-    ) -> None:  # fmt: skip
+        self, verdicts: Mapping[int, StepVerdict], *, is_finished: bool, more: Mapping[str, Any] | None = None
+    ) -> None:
         bisection = self.bisection
         document = {
             "schema": SCHEMA,
@@ -154,14 +141,9 @@ class BisectLog:
             ],
         }
         document |= dict(more or {})
-        chart = _chart(bisection, verdicts, edge)
-        texts = {
-            "bisect.json": f"{json.dumps(document, indent=1)}\n",
-            "bisect.svg": chart,
-            "bisect.html": _page(document, chart),
-        }
-        for name, text in texts.items():
-            write_file(bisection.suite.folder / name, text.encode("utf-8", errors="replace"))
+        page = _page(document, _chart(bisection, verdicts))
+        write_file(bisection.suite.folder / "bisect.json", f"{json.dumps(document, indent=1)}\n".encode())
+        write_file(bisection.suite.folder / "bisect.html", page.encode("utf-8", errors="replace"))
 
 
 def _found(steps: Sequence[Step], edge: Edge) -> dict[str, Any]:
@@ -180,11 +162,8 @@ def _found(steps: Sequence[Step], edge: Edge) -> dict[str, Any]:
 def step_line(step: Step, verdict: StepVerdict) -> str:
     """Return one step's verdict as a line."""
     result = verdict.result
-    if verdict.difference is None:
-        return f"step {step.number:<8} skipped  {result.reason}"
     if result.reading is None:
-        loss = f"loss of the gold answers {result.rise_of_loss:+.2f} nats"
-        return f"step {step.number:<8} {verdict.verdict:<7} {loss}  {result.pairs} telling pairs"
+        return f"step {step.number:<8} skipped  {result.reason}"
     assert verdict.bad_probability is not None
     probability = max(verdict.bad_probability, 1 - verdict.bad_probability)
     lost = sum(result.reading.losses)
@@ -205,7 +184,7 @@ def _percent(probability: float) -> str:
 
 
 def _files(bisection: Bisection) -> str:
-    return f"{bisection.suite.folder}/bisect.html, bisect.json, bisect.svg"
+    return f"{bisection.suite.folder}/bisect.html, bisect.json"
 
 
 def _final_lines(bisection: Bisection, edge: Edge, confirmation: Confirmation) -> list[str]:
@@ -235,7 +214,6 @@ def _final_lines(bisection: Bisection, edge: Edge, confirmation: Confirmation) -
     unmeasured = _unmeasured_count(bisection, edge)
     if unmeasured:
         lines.append(f"not measured: {unmeasured} of {len(steps)} steps; a dip among them goes unnoticed")
-    lines += _screening_lines(edge)
     lines += _cost_lines(confirmation)
     lines.append(f"written: {_files(bisection)}")
     return lines
@@ -276,17 +254,6 @@ def _result_line(bisection: Bisection, edge: Edge) -> str:
     return f"first bad step between {first} and {bad} (last good {good}), {_percent(edge.probability)}; {likeliest}"
 
 
-def _screening_lines(edge: Edge) -> list[str]:
-    """Return how many steps only the likelihood of gold answers told apart."""
-    screened = sum(result.reading is None and result.screened is not None for result in edge.results.values())
-    if not screened:
-        return []
-    return [
-        f"screened: {screened} step{'s' * (screened != 1)} only by the likelihood of gold answers, which chose where "
-        "to look and is no part of the probability"
-    ]
-
-
 def _cost_lines(confirmation: Confirmation) -> list[str]:
     """Return the cost of a search, beside that of all samples on every checkpoint."""
     cost, linear = confirmation.cost, confirmation.linear_scan
@@ -299,33 +266,25 @@ def _cost_lines(confirmation: Confirmation) -> list[str]:
 
 def _cost(cost: Cost) -> str:
     """Return samples and tokens; a server need not say how many tokens it computed."""
-    likelihoods = f", {cost.likelihood_tokens:,} more for likelihoods" if cost.likelihood_tokens else ""
-    return f"{cost.samples:,} samples" + (f", {cost.tokens:,} tokens" if cost.tokens else "") + likelihoods
+    return f"{cost.samples:,} samples" + (f", {cost.tokens:,} tokens" if cost.tokens else "")
 
 
-def _chart(bisection: Bisection, verdicts: Mapping[int, StepVerdict], edge: Edge | None) -> str:
-    """Return the search as an SVG chart: differences from the good endpoint over the steps."""
-    steps, endpoints = bisection.steps, bisection.endpoints
-    first = StepDifference(step=steps[0].number, verdict="good", difference=0.0, interval=None)
-    last = StepDifference(
-        step=steps[-1].number, verdict="bad", difference=-endpoints.loss_points, interval=endpoints.interval
-    )
-    measured = []
+def _chart(bisection: Bisection, verdicts: Mapping[int, StepVerdict]) -> Markup:
+    """Return the chart of the differences from the good endpoint over the steps; a cross marks a bad step."""
+    loss = bisection.endpoints.loss_points
+    shown: dict[int, tuple[Verdict, float | None, tuple[float, float] | None]] = {0: ("good", 0.0, None)}
     for position, verdict in sorted(verdicts.items()):
-        measured.append(
-            StepDifference(
-                step=steps[position].number, verdict=verdict.verdict, difference=verdict.difference,
-                interval=verdict.interval,
-            )
-        )  # fmt: skip
-    others = len(endpoints.cases) - 1
-    return difference_svg(
-        [first, *measured, last],
-        title=endpoints.cases[0] + (f" and {others} more" if others else ""),
-        caption=CHART_CAPTION,
-        dashed=-endpoints.loss_points / 2,
-        shaded_steps=None if edge is None else (steps[edge.last_good].number, steps[edge.first_bad].number),
+        shown[position] = verdict.verdict, verdict.difference, verdict.interval
+    shown[bisection.last] = "bad", -loss, bisection.endpoints.interval
+    series = Series(
+        name="points of difference from the good endpoint",
+        values=tuple(difference for _, difference, _ in shown.values()),
+        intervals=tuple(interval for _, _, interval in shown.values()),
+        threshold=-loss / 2,
+        verdicts=tuple("fail" if verdict == "bad" else "pass" for verdict, _, _ in shown.values()),
     )
+    labels = [str(bisection.steps[position].number) for position in shown]
+    return line_svg(value_line(series, labels), f"{series.name} at steps {', '.join(labels)}")
 
 
 MOST_FLIPS = 200
@@ -333,8 +292,8 @@ LEFT_OUT = ("    ", "flipped samples", "written: ")
 """The beginnings of lines for the terminal that the page shows in another way."""
 
 
-def _page(document: Mapping[str, Any], chart: str) -> str:
-    """Return the page of the contents of `bisect.json` and of the chart in `bisect.svg`."""
+def _page(document: Mapping[str, Any], chart: Markup) -> str:
+    """Return the page of the contents of `bisect.json`."""
     search = visible_data(document)
     first_bad, last_good = search.get("first_bad"), search.get("last_good")
     is_step = search.get("range") is None
@@ -343,19 +302,17 @@ def _page(document: Mapping[str, Any], chart: str) -> str:
     rows = []
     for step in sorted(search["steps"], key=lambda step: step["step"]):
         low, high = step["interval"] or (None, None)
-        rise = step.get("rise_of_loss")
-        by_likelihood, nats = ("", "") if not step["screened"] else (", by likelihood", f"{rise:+.2f} nats, ")
         bad = step["bad_probability"]
         rows.append(
             {
                 "step": step["step"],
                 "mark": marks.get(step["step"], ""),
-                "verdict": step["verdict"] + by_likelihood,
+                "verdict": step["verdict"],
                 "probability": "-" if bad is None else _percent(max(bad, 1 - bad)),
                 "difference": "-" if step["difference"] is None else f"{step['difference']:+.1f}",
                 "interval": "-" if low is None else f"{low:+.1f} to {high:+.1f}",
                 "pairs": step["pairs"],
-                "note": step["reason"] or f"{nats}{step['checkpoint']}",
+                "note": step["reason"] or step["checkpoint"],
             }
         )
     return render(
@@ -366,9 +323,7 @@ def _page(document: Mapping[str, Any], chart: str) -> str:
         is_shown=not search["ended"] or bool(marks),
         probability="" if not marks else _percent(search["probability"]),
         lines=[line for line in search.get("words", ()) if not line.startswith(LEFT_OUT)],
-        # Drawn by this program from numbers and escaped texts.
-        chart=Markup(chart),
-        chart_style=STYLE,
+        chart=chart,
         steps=rows,
         flips=[
             {
@@ -382,118 +337,3 @@ def _page(document: Mapping[str, Any], chart: str) -> str:
         ],
         more_flips=max(0, len(search.get("flips", ())) - MOST_FLIPS),
     )
-
-
-CHART_WIDTH, CHART_HEIGHT = 860, 380
-LEFT, RIGHT, TOP, BOTTOM = 64, 20, 48, 56
-CROSS = "\u00d7"
-CAP = 6
-"""Half the width of the ends of an interval."""
-COLOURS = {"good": "#1b7f3b", "bad": "#b3261e", "skipped": "#8a8a8a"}
-PAPER, INK, SHADE, SOFT = "#fff", "#1b1f24", "#f6d5d2", "#555"
-DARK = {
-    PAPER: "#1b1f25", INK: "#e8eaed", SHADE: "#4d2c27", SOFT: "#a2abb6", COLOURS["good"]: "#4fcfa9",
-    COLOURS["bad"]: "#ff9168",
-}  # fmt: skip
-"""The colour on a dark screen for each colour of the chart that needs another one there."""
-_RULES = "".join(
-    f':is(.differences,.differences *)[{attribute}="{colour}"]{{{attribute}:{other}}}'
-    for colour, other in DARK.items()
-    for attribute in ("fill", "stroke")
-)
-STYLE = f"@media screen and (prefers-color-scheme:dark){{{_RULES}}}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepDifference:
-    """A training step and how its checkpoint compares with a reference checkpoint."""
-
-    step: int
-    verdict: Literal["good", "bad", "skipped"]
-    difference: float | None
-    """The checkpoint's score minus the reference's, in points; None if the step was skipped."""
-
-    interval: tuple[float, float] | None
-
-
-def difference_svg(
-    differences: Sequence[StepDifference],
-    *,
-    title: str,
-    caption: str,
-    dashed: float,
-    shaded_steps: tuple[int, int] | None,
-) -> str:
-    """Draw differences in points with their intervals over steps; a cross on the axis marks a skipped step.
-
-    A solid line marks 0, a dashed line the difference `dashed`; the range `shaded_steps` is shaded, and
-    its end labelled as the first bad step.
-    """
-    x, y = _scales(differences, dashed)
-    bottom = CHART_HEIGHT - BOTTOM
-    drawn = [
-        element("style", Markup(STYLE)),
-        element("rect", width=CHART_WIDTH, height=CHART_HEIGHT, fill=PAPER),
-        element("text", title, x=LEFT, y=24, font_size=15),
-    ]
-    if shaded_steps is not None:
-        start, end = (x(step) for step in shaded_steps)
-        drawn.append(
-            element("rect", x=start, y=TOP, width=max(2.0, end - start), height=bottom - TOP, fill=SHADE)
-        )  # fmt: skip
-        anchor = "end" if end > CHART_WIDTH / 2 else "start"
-        label = f"first bad step {shaded_steps[1]}"
-        drawn.append(element("line", x1=end, x2=end, y1=TOP, y2=bottom, stroke=COLOURS["bad"], stroke_dasharray="2 5"))
-        drawn.append(
-            element("text", label, x=end, y=TOP - 5, text_anchor=anchor, fill=COLOURS["bad"], font_weight="bold")
-        )  # fmt: skip
-    drawn += _level(y(0.0), "0", None)
-    drawn += _level(y(dashed), f"{dashed:.1f}", "5 4")
-    drawn += [part for difference in differences for part in _marked(difference, x, y)]
-    steps = [difference.step for difference in differences]
-    drawn += [
-        element("text", f"{min(steps)}", x=LEFT, y=CHART_HEIGHT - 32),
-        element("text", f"{max(steps)}", x=CHART_WIDTH - RIGHT, y=CHART_HEIGHT - 32, text_anchor="end"),
-        element("text", caption, x=LEFT, y=CHART_HEIGHT - 10, fill=SOFT),
-    ]
-    whole = element(
-        "svg", *drawn,
-        xmlns="http://www.w3.org/2000/svg", viewBox=f"0 0 {CHART_WIDTH} {CHART_HEIGHT}",
-        font_family="sans-serif", font_size=12, class_="differences", fill=INK,
-    )  # fmt: skip
-    return f"{whole}\n"
-
-
-def _scales(differences: Sequence[StepDifference], dashed: float) -> tuple[Scale, Scale]:
-    """Return the scales of x and y, wide enough for all steps, intervals and both horizontal lines."""
-    steps = [difference.step for difference in differences]
-    values = [0.0, dashed]
-    for shown in differences:
-        values += [] if shown.difference is None else [shown.difference]
-        values += shown.interval or ()
-    low, high = min(values), max(values)
-    last_step = max(max(steps), min(steps) + 1)
-    x = Scale(values=(min(steps), last_step), coordinates=(LEFT, CHART_WIDTH - RIGHT))
-    y = Scale(values=(low if low < high else high - 1, high), coordinates=(CHART_HEIGHT - BOTTOM, TOP))
-    return x, y
-
-
-def _level(y: float, label: str, dashes: str | None) -> tuple[Markup, Markup]:
-    return (
-        element("line", x1=LEFT, x2=CHART_WIDTH - RIGHT, y1=y, y2=y, stroke="#888", stroke_dasharray=dashes),
-        element("text", label, x=LEFT - 8, y=y + 4, text_anchor="end"),
-    )
-
-
-def _marked(shown: StepDifference, x: Scale, y: Scale) -> list[Markup]:
-    colour, place = COLOURS[shown.verdict], x(shown.step)
-    if shown.difference is None:
-        return [element("text", CROSS, x=place, y=CHART_HEIGHT - BOTTOM + 4, text_anchor="middle", fill=colour)]
-    tooltip = element("title", f"step {shown.step}: {shown.verdict}, {shown.difference:+.1f} points")
-    marks = [element("circle", tooltip, cx=place, cy=y(shown.difference), r=4.5, fill=colour)]
-    if shown.interval is not None:
-        low, high = map(y, shown.interval)
-        # Its ends show it where the line of the first bad step covers it.
-        outline = f"M{place - CAP:g},{low:g}h{2 * CAP}m-{CAP},0V{high:g}m-{CAP},0h{2 * CAP}"
-        marks.insert(0, element("path", d=outline, stroke=colour, stroke_width=2, fill="none"))
-    return marks

@@ -14,7 +14,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
@@ -29,8 +29,6 @@ FIRST_SAMPLES = 12
 OPEN_SHARE = 0.25
 # Where all telling samples of so many steps do not tell, a range is the result.
 MOST_EXHAUSTED = 5
-# A cheap screen, such as the likelihood of gold answers, is taken to be wrong this often. It chooses where to look.
-SCREEN_ERROR = 0.03
 # A step at which the run surely fell is the result if the loss of the bad endpoint began there, not only a dip.
 FINAL_PROBABILITY = 0.9
 # Without a loss between the endpoints in so many of a hundred histories, nothing is left to search.
@@ -50,11 +48,7 @@ class StepResult:
     """One measurement of a step."""
 
     reading: Reading | None = None
-    """All its answers to telling samples so far; None if it was only screened or could not be measured."""
-    screened: Literal["good", "bad"] | None = None
-    """The verdict of the screen; None if it did not tell or was not asked."""
-    rise_of_loss: float | None = None
-    """Nats a token by which the loss of the gold answers exceeds the good endpoint's, if that screened the step."""
+    """All its answers to telling samples so far; None if it could not be measured."""
     pairs: int = 0
     """Number of samples that the step and the good endpoint both answered."""
     reason: str = ""
@@ -110,7 +104,7 @@ class Request(NamedTuple):
 
     position: int
     samples: int
-    """Telling samples that it answers in all; 0 to screen it."""
+    """Telling samples that it answers in all."""
 
 
 class Steps(Protocol):
@@ -124,12 +118,8 @@ class Steps(Protocol):
     def telling(self) -> int:
         """Telling samples that a step can answer."""
 
-    @property
-    def has_screen(self) -> bool:
-        """True if steps can be screened."""
-
     def measure(self, requests: Sequence[Request]) -> Sequence[StepResult]:
-        """Measure or screen some steps, at the same time if possible; return the results in the same order."""
+        """Measure some steps, at the same time if possible; return the results in the same order."""
 
     @property
     def can_extend(self) -> bool:
@@ -196,9 +186,6 @@ class _Search:
     def _measure(self, requests: Sequence[Request]) -> None:
         self._rounds_left -= 1
         for request, result in zip(requests, self._steps.measure(requests), strict=True):
-            before = self.results.get(request.position)
-            if before is not None and result.screened is None and not result.reason:
-                result = replace(result, screened=before.screened)
             self.results[request.position] = result
             answered = result.reading.samples if result.reading else 0
             self._asked[request.position] = max(request.samples, answered)
@@ -219,19 +206,11 @@ class _Search:
     def _is_without_loss(self) -> bool:
         return self.posterior.loss < 1 - NO_LOSS_PROBABILITY
 
-    def _begins(self, *, screened: bool) -> Floats:
-        """Return for each position the probability that the loss of the bad endpoint had begun there, without end.
-
-        `screened` includes what screens say.
-        """
+    def _begins(self) -> Floats:
+        """Return for each position the probability that the loss of the bad endpoint had begun there, without end."""
         begun = np.minimum.accumulate(self.posterior.lost[::-1])[::-1]
         begun[0], begun[-1] = 0.0, 1.0
         weights = np.diff(begun, prepend=0.0).clip(min=0.0)
-        if screened:
-            for position, result in self.results.items():
-                if result.screened is not None and result.reading is None:
-                    contradicts = slice(0, position + 1) if result.screened == "good" else slice(position + 1, None)
-                    weights[contradicts] *= SCREEN_ERROR
         begins: Floats = weights / weights.sum()
         return begins
 
@@ -240,7 +219,7 @@ class _Search:
 
         Only skipped steps lie between them.
         """
-        begins = self._begins(screened=False)
+        begins = self._begins()
         measurable = [position for position in range(self._last + 1) if not self._is_skipped(position)]
         for low, high in itertools.pairwise(measurable):
             if begins[low + 1 : high + 1].sum() >= FINAL_PROBABILITY:
@@ -254,7 +233,7 @@ class _Search:
         """
         if self._is_without_loss():
             return []
-        begun = np.cumsum(self._begins(screened=True))
+        begun = np.cumsum(self._begins())
         open_share = (1 - self._confidence) * OPEN_SHARE
         requests: dict[int, Request] = {}
         for number in range(1, self._parallel + 1):
@@ -301,13 +280,13 @@ class _Search:
         return self._requests(wanted)
 
     def _next_samples(self, position: int) -> int | None:
-        """Return how many telling samples a step should have answered after its next measurement, 0 for a screen.
+        """Return how many telling samples a step should have answered after its next measurement.
 
         None means that it cannot answer more.
         """
         result = self.results.get(position)
         if result is None:
-            return 0 if self._steps.has_screen else min(FIRST_SAMPLES, self._steps.telling)
+            return min(FIRST_SAMPLES, self._steps.telling)
         if result.reason:
             return None
         asked = self._asked[position]
@@ -330,7 +309,7 @@ class _Search:
         """Return the narrowest range between measured steps that is certain; the whole series if there is none."""
         known = {0, self._last}
         known.update(position for position, result in self.results.items() if result.reading)
-        begins = self._begins(screened=False)
+        begins = self._begins()
 
         def rank(pair: tuple[int, int]) -> tuple[int, float]:
             low, high = pair

@@ -144,7 +144,11 @@ def _finish(building: _Building, evidence: Sequence[WatchedCheckpoint], searches
         kind=building.kind, cases=dict(ordered), steps=tuple(building.steps), closed_by=building.closed_by
     )  # fmt: skip
     good = passing_steps(alert, evidence)
-    own = [each for each in searches if each.bad in alert.fingerprints and not {*each.cases}.isdisjoint(alert.cases)]
+    own = [
+        search
+        for search in searches
+        if search.bad in alert.fingerprints and not {*search.cases}.isdisjoint(alert.cases)
+    ]
     return replace(alert, last_good=good[-1] if good else None, search=own[-1] if own else None)
 
 

@@ -44,19 +44,19 @@ class CheckpointWatcher:
     waiting: dict[Path, str] = field(default_factory=dict)
     """Reasons why the other checkpoints are not complete, by directory, as of the last scan."""
     steps: Sequence[Step] = ()
-    """The checkpoints that the last scan found, complete or not."""
+    """All checkpoints of the last scan, complete or not."""
     _unclear: Collection[Path] = ()
-    """The directories that the last scan found without a step of their own."""
+    """The directories without a step of their own, as of the last scan."""
     _states: dict[Path, State] = field(default_factory=dict)
     _fingerprints: dict[Path, tuple[State, str]] = field(default_factory=dict)
     _complete: dict[Path, CompleteCheckpoint] = field(default_factory=dict)
-    """The checkpoints that the last scan found complete, by directory."""
+    """The complete checkpoints of the last scan, by directory."""
 
     def scan(self) -> list[CompleteCheckpoint]:
         """Return the complete checkpoints by step; raise OSError if the directory itself cannot be read."""
-        found = self.reader.find(self.directory)
-        self.steps, self._unclear = found.steps, found.unclear
-        self.waiting = dict(found.unclear)
+        directories = self.reader.find(self.directory)
+        self.steps, self._unclear = directories.steps, directories.unclear
+        self.waiting = dict(directories.unclear)
         self._complete.clear()
         for step in self.steps:
             try:
@@ -82,7 +82,7 @@ class CheckpointWatcher:
 
     @property
     def refused(self) -> bool:
-        """True if the last scan found a checkpoint that waiting alone does not complete."""
+        """True if a checkpoint of the last scan will not become complete by waiting."""
         return any(reason not in (UNSETTLED, CHANGING) and reason != self._absent for reason in self.waiting.values())
 
     @property

@@ -99,7 +99,7 @@ class WatchedCheckpoint(
 
     @property
     def suspicion(self) -> str:
-        """What is said beside the verdict of a suspected loss; empty without one."""
+        """The words beside the verdict of a suspected loss; empty without one."""
         return "a loss is suspected, but not shown" if self.is_suspected else ""
 
 
@@ -125,13 +125,13 @@ class Search(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="e
     line: str
     """Its result in one line."""
     first: int | None = None
-    """The first step at which the run may have become worse; None if nothing was found."""
+    """The first step at which the run may have become worse; None without a result."""
     last: int | None = None
     """The last such step; the first one if the search names a single step."""
     last_good: int | None = None
     """The step before the first one."""
     last_path: str = ""
-    """The checkpoint of the last such step, which is bad for certain; empty if nothing was found."""
+    """The checkpoint of the last such step, which is bad for certain; empty without a result."""
     last_good_path: str = ""
     """The checkpoint of the step before the first one."""
     probability: float | None = None
@@ -218,10 +218,10 @@ class History:
 
         A checkpoint that was moved is there once: in the directories where it is on disk, or else in the last one.
         """
-        known = sorted(self.measurements.values(), key=lambda each: (not each.is_gone, each.ended))
-        last = {each.fingerprint: each for each in known}
-        present = [each for each in known if not each.is_gone or last[each.fingerprint] is each]
-        return sorted(present, key=lambda each: (each.step, each.checkpoint))
+        by_time = sorted(self.measurements.values(), key=lambda known: (not known.is_gone, known.ended))
+        last = {known.fingerprint: known for known in by_time}
+        present = [known for known in by_time if not known.is_gone or last[known.fingerprint] is known]
+        return sorted(present, key=lambda known: (known.step, known.checkpoint))
 
     def last_good(self, before: int) -> WatchedCheckpoint | None:
         """Return the nearest step before this one that passed and that still has its report."""

@@ -49,12 +49,12 @@ def due_stage(alert: Alert, notified: Sequence[Notified]) -> Stage | None:
 
     An alert that was closed or gone before the user heard of it is no news. One whose step is found by then begins so.
     """
-    told = {event.stage for event in notified if alert.is_same(event)}
+    sent = {event.stage for event in notified if alert.is_same(event)}
     if alert.closed_by is not None:
-        return "closed" if told and "closed" not in told else None
-    if alert.culprit is not None and "found" not in told and (told or alert.is_open):
+        return "closed" if sent and "closed" not in sent else None
+    if alert.culprit is not None and "found" not in sent and (sent or alert.is_open):
         return "found"
-    return "begun" if alert.is_open and not told else None
+    return "begun" if alert.is_open and not sent else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

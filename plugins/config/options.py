@@ -251,7 +251,7 @@ OPTIONS: tuple[Option, ...] = (
     Option(flag="--thresholds", kind="path", declarer="bisect", metavar="FILE",
         help="the file that defines the gate of --gate", shown_default="thresholds.toml of the suite"),
     Option(flag="--out", kind="path", declarer="bisect", default=Path("out/bisect"), metavar="DIR",
-        help="folder for reports, bisect.html, bisect.json and bisect.svg"),
+        help="folder for reports, bisect.html and bisect.json"),
 
     *_execution_options("watch", "checkpoints to measure at a time; they share the GPUs of --gpus"),
     *_execution_options("bisect", "steps to measure at a time; they cut the range into N + 1 parts"),

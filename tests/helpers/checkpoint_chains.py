@@ -33,18 +33,12 @@ class Chain:
     """A series of checkpoints on disk, and a fake of the suite that knows how many samples every one of them solves.
 
     The fake decides like the suite's regression gate, without a model. All checkpoints hold the same weights; those in
-    `broken` have none and cannot be read. `gold_losses` are the losses of a wrong sample's gold answer, in nats, by
-    position; without them no likelihood can be measured. `raw` checkpoints are in a format of their own: the journal
-    has the results of what --convert makes of them.
+    `broken` have none and cannot be read. `raw` checkpoints are in a format of their own: the journal has the results
+    of what --convert makes of them.
     """
 
-    def __init__(
-        self, folder: Path, solved: Sequence[int], broken: Sequence[int] = (), *, raw: bool = False,
-        gold_losses: Sequence[float] = (),
-    ):  # fmt: skip
+    def __init__(self, folder: Path, solved: Sequence[int], broken: Sequence[int] = (), *, raw: bool = False):
         self.folder = folder
-        self.gold_losses = {f"step-{number}": loss for number, loss in enumerate(gold_losses)}
-        self.scored: list[str] = []
         self.raw = raw
         self.solved = {f"step-{number}": right for number, right in enumerate(solved)}
         self.measured: list[str] = []
@@ -62,8 +56,6 @@ class Chain:
     def run_suite(self, arguments: Sequence[str], *, report: Path, log: Path, **more: Any) -> SuiteRun:
         option = dict(itertools.pairwise(arguments))
         model, baseline = Path(option["--model"]).name, Path(option["--baseline"]).name
-        if option.get("--signal") == "likelihood":
-            return self._score(model, baseline, arguments)
         self.measured.append(model)
         text = Path(option["--thresholds"]).read_text()
         bounds = dict(line.split(" = ") for line in text.splitlines() if " = " in line)
@@ -107,23 +99,6 @@ class Chain:
             "gates": [gate], "cases": [shown], "run": run, "regression": regression,
             "model": self._described(model) | {"execution": {}},
         }))  # fmt: skip
-
-    def _score(self, model: str, baseline: str, arguments: Sequence[str]) -> SuiteRun:
-        """Return a run that measures the likelihood of the gold answers of chosen samples."""
-        self.scored.append(model)
-        if not self.gold_losses:
-            return SuiteRun(exit_code=4, report=None, reason="the server gives no log-probabilities")
-        (case,) = only_samples([CASE], [word[15:] for word in arguments if word.startswith("--only-samples=")])
-        before, after = (
-            sum(self.gold_losses[name] * (1 - self._right(name, sample)) for sample in case.planned) / len(case.planned)
-            for name in (baseline, model)
-        )
-        change = {"pairs": len(case.planned), "nll": {"mean": after - before}}
-        report = {
-            "model": self._described(model), "regression": {"baseline": self._described(baseline)},
-            "likelihood": {"panels": [{"change": change}]},
-        }  # fmt: skip
-        return SuiteRun(exit_code=0, report=report_of(report))
 
     def _described(self, name: str) -> dict[str, Any]:
         """Return what a report says about a model."""

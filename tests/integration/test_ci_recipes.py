@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shlex
 import shutil
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -172,22 +170,6 @@ def test_the_workflow_of_this_repository_runs_all_tests() -> None:
     assert runs == [".ci/run", "make nightly PYTHON=python"]
 
 
-def settings_of(path: Path) -> Iterator[str]:
-    """Yield the lines with settings that depend on the user's machines."""
-    for line in path.read_text(encoding="utf-8").splitlines():
-        if re.match(
-            r"\s*[A-Z_]+(=\$\{[A-Z]+:-|: [^$])|\s*(runs-on|tags|timeout|timeout-minutes|above): ?\S|[a-z]+ = ", line
-        ):
-            yield line
-
-
-@pytest.mark.parametrize("path", [GITHUB, GITLAB, RUN_FILE, *RECIPES.glob("*.sh")], ids=lambda path: path.name)
-def test_every_line_to_edit_has_a_comment(path: Path) -> None:
-    lines = [line for line in settings_of(path) if not line.strip().startswith("OUT: ")]
-    assert len(lines) >= 3
-    assert [line for line in lines if "# EDIT: " not in line] == []
-
-
 def test_the_run_file_of_the_recipes_is_valid() -> None:
     options = run_options(read_run_file(RUN_FILE))
     assert options[:2] == ["--lengths=4k,8k,16k,32k,64k,128k", "-n8"]
@@ -243,14 +225,6 @@ def test_actionlint_accepts_the_workflows(tmp_path: Path) -> None:
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert (ended.returncode, ended.stdout) == (0, "")
-
-
-def test_slurm_settings_precede_the_first_command() -> None:
-    lines = (RECIPES / "slurm-epilogue.sh").read_text(encoding="utf-8").splitlines()
-    first_command = next(number for number, line in enumerate(lines) if line and not line.startswith("#"))
-    settings: Mapping[int, str] = {number: line for number, line in enumerate(lines) if line.startswith("#SBATCH ")}
-    assert len(settings) >= 5
-    assert max(settings) < first_command
 
 
 def test_the_smoke_profile_passes_inconclusive_gates() -> None:

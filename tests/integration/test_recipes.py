@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -56,29 +55,15 @@ def test_a_script_is_valid_bash_and_stops_at_its_first_error(script: Path) -> No
     assert script.name == "settings.sh" or "set -euo pipefail" in script.read_text()
 
 
-@pytest.mark.skipif(shutil.which("shellcheck") is None, reason="shellcheck is not installed")
-def test_shellcheck_accepts_the_scripts() -> None:
-    ended = subprocess.run(
-        ["shellcheck", "-x", *SCRIPTS], cwd=REPOSITORY, capture_output=True, text=True, check=False, timeout=300
-    )
-    assert (ended.returncode, ended.stdout) == (0, "")
-
-
 @pytest.mark.parametrize("server", ["vllm", "sglang"])
 def test_a_server_starts_on_one_node_with_the_model_and_port_of_a_run(server: str, tmp_path: Path) -> None:
-    (seen,) = launched_server(server, tmp_path, "8123")
+    (seen,) = launched_server(server, tmp_path, "8123", SERVER_HOST="10.0.0.7")
     assert seen[0] == ("vllm" if server == "vllm" else "python")
     assert "/ckpt/a b" in seen
     assert seen[seen.index("--port") + 1] == "8123"
-    assert seen[seen.index("--host") + 1] == "127.0.0.1"
+    assert seen[seen.index("--host") + 1] == "10.0.0.7"
     assert seen[seen.index("--tensor-parallel-size" if server == "vllm" else "--tp") + 1] == "8"
     assert not {"ray", "--nnodes", "--distributed-executor-backend"} & set(seen)
-
-
-@pytest.mark.parametrize("server", ["vllm", "sglang"])
-def test_a_server_listens_on_the_address_of_server_host(server: str, tmp_path: Path) -> None:
-    (seen,) = launched_server(server, tmp_path, SERVER_HOST="10.0.0.7")
-    assert seen[seen.index("--host") + 1] == "10.0.0.7"
 
 
 @pytest.mark.parametrize("server", ["vllm", "sglang"])

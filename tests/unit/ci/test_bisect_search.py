@@ -21,16 +21,12 @@ SAMPLES = 24
 
 
 class Series:
-    """Steps from a text such as `gggbbb`, without flips; other letters are skipped steps.
+    """Steps from a text such as `gggbbb`, without flips; other letters are skipped steps."""
 
-    `screen` is a text of the same kind with the verdicts of a screen, which may be wrong; `?` does not tell.
-    """
-
-    def __init__(self, text: str, *, screen: str = ""):
-        self.text, self.screen_text = text, screen
+    def __init__(self, text: str):
+        self.text = text
         self.votes = EndpointVotes(worse=SAMPLES, better=0)
         self.telling = SAMPLES
-        self.has_screen = bool(screen)
         self.can_extend = False
         self.rounds: list[Sequence[Request]] = []
 
@@ -48,11 +44,8 @@ class Series:
     def _measure(self, request: Request) -> StepResult:
         if self.text[request.position] not in "gb":
             return StepResult(reason="broken")
-        if not request.samples and (letter := self.screen_text[request.position]) in "gb":
-            return StepResult(screened="good" if letter == "g" else "bad", rise_of_loss=1.0, pairs=3)
         lost = float(self.text[request.position] == "b")
-        count = request.samples or 12
-        return StepResult(reading=Reading(losses=(lost,) * count), pairs=count)
+        return StepResult(reading=Reading(losses=(lost,) * request.samples), pairs=request.samples)
 
     def search(self, parallel: int = 1) -> Edge:
         return search(len(self.text) - 1, self, confidence=0.99, parallel=parallel)
@@ -122,22 +115,6 @@ def test_neighbours_need_no_measurement() -> None:
     edge = series.search()
     assert (edge.last_good, edge.first_bad, edge.is_shown) == (0, 1, True)
     assert not series.rounds
-
-
-@settings(deadline=None)
-@given(st.integers(2, 60), PARALLEL, st.data())
-def test_a_screen_that_is_sometimes_wrong_changes_no_result(length: int, parallel: int, data: st.DataObject) -> None:
-    first_bad = data.draw(st.integers(1, length - 1))
-    wrong = data.draw(st.sets(st.integers(1, max(1, length - 2)), max_size=2))
-    text = "g" * first_bad + "b" * (length - first_bad)
-    lies = "".join({"g": "b", "b": "g"}[word] if place in wrong else word for place, word in enumerate(text))
-    edge = Series(text, screen=lies).search(parallel)
-    if edge.is_step:
-        assert (edge.last_good, edge.first_bad) == (first_bad - 1, first_bad)
-        answered = {place for place, result in edge.results.items() if result.reading}
-        assert {edge.last_good, edge.first_bad} - {0, length - 1} <= answered
-    else:
-        assert edge.last_good < first_bad <= edge.first_bad
 
 
 @pytest.mark.parametrize("points", [10, 30])

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longctx.ci.bisect.report import CROSS, StepDifference, difference_svg
 from longctx.fixtures.records import FailureKind
 from longctx.plugins.report.charts.line_charts import Series, line_svg, lowest_of, score_charts, score_line
 from longctx.plugins.report.charts.svg import SHADES, difference_class, element, shade, shade_rules
@@ -122,25 +121,6 @@ def test_a_line_chart_marks_failing_and_undecided_points_and_draws_every_run_of_
     assert corners == [4, 4]
     assert len(drawing.findall("line[@class='threshold']")) == 1
     assert [text.text for text in drawing.findall("text[@class='value']")] == ["90.0", "60.0", "40.0"]
-
-
-def test_a_chart_of_differences_marks_every_step_once() -> None:
-    differences = [
-        StepDifference(step=1, verdict="good", difference=0.0, interval=None),
-        StepDifference(step=2, verdict="skipped", difference=None, interval=None),
-        StepDifference(step=3, verdict="bad", difference=-20.0, interval=(-30.0, -10.0)),
-    ]
-    text = difference_svg(differences, title="<t>", caption="c", dashed=-10.0, shaded_steps=(1, 3))
-    drawing = ElementTree.fromstring(text)
-    tooltips = [title.text for title in drawing.findall(".//{*}title")]
-    assert tooltips == ["step 1: good, +0.0 points", "step 3: bad, -20.0 points"]
-    labels = [label.text for label in drawing.findall("{*}text")]
-    assert labels == ["<t>", "first bad step 3", "0", "-10.0", CROSS, "1", "3", "c"]
-    (_, bad) = drawing.findall("{*}circle")
-    assert bad.attrib["cx"] == "840"
-    (whisker,) = drawing.findall("{*}path")
-    low, high = re.fullmatch(r"M[\d.]+,([\d.]+)h\S+m\S+V([\d.]+)m\S+h\S+", whisker.attrib["d"]).groups()  # type: ignore[union-attr]  # matches
-    assert float(low) > float(bad.attrib["cy"]) > float(high)
 
 
 def test_numbers_are_readable_on_every_colour() -> None:
