@@ -6,14 +6,15 @@ import argparse
 import os
 import re
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from longctx.fixtures.installation import CASES_DIRECTORY
 from longctx.fixtures.tasks import find_tasks_files, known_families, required_scores
 from longctx.plugins.config.invocation import pytest_command
-from longctx.plugins.config.options import refused_option
+from longctx.plugins.config.option import Option
+from longctx.plugins.config.options import declare, refused_option
 from longctx.plugins.thresholds.read import load_thresholds
 from longctx.plugins.thresholds.records import SHIPPED, Thresholds, ThresholdsError
 
@@ -61,6 +62,13 @@ def suite_thresholds(path: Path, options: Sequence[str]) -> Thresholds:
     except ValueError as error:
         raise ThresholdsError(str(error)) from error
     return load_thresholds(path, known_tasks=families, required=required)
+
+
+def without_options(words: Sequence[str], options: Iterable[Option]) -> list[str]:
+    """Return the words of a command line without these options and their values."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    declare(parser.add_argument, options)
+    return parser.parse_known_args(list(words))[1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import math
 import os
 import shlex
@@ -11,14 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from longctx.ci.checkpoint_dirs import StepReader
-from longctx.ci.suite_options import SuiteOptions
+from longctx.ci.suite_options import SuiteOptions, without_options
 from longctx.ci.watch.alerts import Alert, Kind
 from longctx.ci.watch.culprit import search_words, searched_cases
 from longctx.ci.watch.history import Search
 from longctx.ci.watch.outcomes import CaseOutcome
 from longctx.fixtures.lengths import format_length
 from longctx.fixtures.outside_files import absolute
-from longctx.plugins.config.options import RUN_OPTIONS, declare
+from longctx.plugins.config.options import RUN_OPTIONS
 
 MAX_CASES_SHOWN = 5
 WITHOUT_CASES: dict[Kind, str] = {
@@ -110,9 +109,9 @@ class AlertText:
             return []
         options, most_samples = self.suite.for_step(alert.first.step), alert.first.most_samples
         if most_samples is not None:
-            options = [*_without(options, ["--samples"]), "--samples", str(most_samples)]
+            options = [*_without(options, "--samples"), "--samples", str(most_samples)]
         journal = str(self.folder_of(alert) / "journal")
-        rows = [("again", _repetition(alert, [*_without(options, ["--journal"]), "--journal", journal]))]
+        rows = [("again", _repetition(alert, [*_without(options, "--journal"), "--journal", journal]))]
         if alert.culprit is None and (search := self._search_command(alert)):
             rows.append(("bisect", search))
         if cause := self._diagnosis_command(alert):
@@ -180,10 +179,8 @@ def _checkpoints(alert: Alert) -> list[tuple[str, str]]:
     return [("first bad", bad), ("last good", good or "none"), ("report", f"{report}.html")]
 
 
-def _without(options: Sequence[str], flags: Sequence[str]) -> list[str]:
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    declare(parser.add_argument, [RUN_OPTIONS[flag] for flag in flags])
-    return parser.parse_known_args(list(options))[1]
+def _without(options: Sequence[str], *flags: str) -> list[str]:
+    return without_options(options, [RUN_OPTIONS[flag] for flag in flags])
 
 
 def _repetition(alert: Alert, options: Sequence[str]) -> str:
@@ -192,7 +189,7 @@ def _repetition(alert: Alert, options: Sequence[str]) -> str:
         words += ["--baseline", alert.first.compared_with]
     lengths = sorted({case.length for case in alert.cases.values()})
     words += ["--lengths", ",".join(map(format_length, lengths)), "-k", " or ".join(alert.cases)]
-    return shlex.join([*words, *_without(options, OWN)])
+    return shlex.join([*words, *_without(options, *OWN)])
 
 
 def _failed_checkpoint(alert: Alert) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import glob
 import json
 import sys
@@ -13,6 +12,7 @@ from pathlib import Path
 from msgspec import structs
 
 from longctx.ci.checkpoint_dirs import Step
+from longctx.ci.suite_options import without_options
 from longctx.ci.suite_process import LocalProcesses
 from longctx.ci.watch.alerts import Alert, passing_steps
 from longctx.ci.watch.checkpoint_watcher import CompleteCheckpoint
@@ -21,7 +21,7 @@ from longctx.ci.watch.outcomes import CaseOutcome
 from longctx.fixtures.atomic_files import write_file
 from longctx.fixtures.outside_files import read_outside
 from longctx.fixtures.shown_text import one_line
-from longctx.plugins.config.options import RUN_OPTIONS, declare
+from longctx.plugins.config.options import RUN_OPTIONS
 
 LINE_CHARACTERS = 300
 
@@ -99,12 +99,10 @@ def search_words(
 
     `options` are those of the watch's runs, of which a search refuses some.
     """
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    declare(parser.add_argument, [option for option in RUN_OPTIONS.values() if option.instead("bisect")])
     words = ["longctx", "bisect", "--good", good.checkpoint, "--bad", bad.checkpoint, "--out", str(out)]
     for case in cases:
         words += ["--case", case]
-    words += parser.parse_known_args(list(options))[1]
+    words += without_options(options, [option for option in RUN_OPTIONS.values() if option.instead("bisect")])
     # The bad step may have taken more samples than the options plan.
     words += [] if bad.most_samples is None else ["--samples", str(bad.most_samples)]
     return [*words, "--checkpoints"]

@@ -107,11 +107,6 @@ def test_differences_that_are_noise_propose_no_drop(tmp_path: Path) -> None:
     assert read(text, tmp_path).regression.drop == propose_thresholds.MIN_DROP_POINTS
 
 
-def test_runs_that_only_improved_give_the_smallest_drop(tmp_path: Path) -> None:
-    rising = [report(f"step-{number}", 90.0 + number) for number in range(4)]
-    assert read(propose(rising), tmp_path).regression.drop == propose_thresholds.MIN_DROP_POINTS
-
-
 def test_floors_follow_the_weakest_length_with_their_evidence(tmp_path: Path) -> None:
     text = propose(RUNS)
     assert read(text, tmp_path).floors == {"vt": 71.0}

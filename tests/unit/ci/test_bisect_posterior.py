@@ -62,12 +62,6 @@ def test_a_slow_decay_has_no_step_that_is_certain_but_a_range() -> None:
     assert posterior.fell(20, 40) > 0.99
 
 
-def test_endpoints_with_as_many_better_as_worse_answers_show_no_loss() -> None:
-    flat = readings(dict.fromkeys(range(8, 60, 8), (4, 12)))
-    assert Posterior(63, flat, EndpointVotes(worse=40, better=38)).loss < 0.5
-    assert Posterior(63, readings({32: (0, 12), 40: (12, 12)}), EndpointVotes(worse=40, better=2)).loss > 0.999
-
-
 def test_the_share_of_the_loss_is_measured_from_endpoint_to_endpoint() -> None:
     """Answers flip: the good state loses a quarter of the telling samples, the bad one three quarters."""
     lost = {place: (10, 40) if place < 32 else (30, 40) for place in range(4, 60, 4)}
