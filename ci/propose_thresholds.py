@@ -44,19 +44,10 @@ class _ProposalError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class _Panel:
-    """The tasks of one family at one length that all runs have measured."""
+    """One family at one length."""
 
     family: str
     length: int
-    tasks: tuple[str, ...] = ()
-    """Empty for the whole family; some of its tasks if the runs were narrowed by -k."""
-
-    @property
-    def name(self) -> str:
-        """The name of the panel's gate, without its length."""
-        if not self.tasks:
-            return self.family
-        return self.tasks[0] if len(self.tasks) == 1 else f"{self.tasks[0]} and {len(self.tasks) - 1} more"
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,26 +116,9 @@ def _check(reports: Sequence[JsonReport]) -> None:
 
 
 def _shared_scores(reports: Sequence[JsonReport]) -> dict[_Panel, list[_Score]]:
-    """Return the scores of all runs on every panel that all of them have.
-
-    A family that no report has in full is narrowed to the tasks that all reports have.
-    """
+    """Return the scores of all runs on every panel that all of them have."""
     families = [_family_scores(report) for report in reports]
-    shared = {}
-    for panel in families[0]:
-        if all(panel in run for run in families):
-            shared[panel] = [run[panel] for run in families]
-    whole = set().union(*families)
-    cases = [_case_scores(report) for report in reports]
-    narrowed: dict[_Panel, list[str]] = {}
-    for family, length, task in cases[0]:
-        panel = _Panel(family, length)
-        if panel not in whole and all((family, length, task) in run for run in cases):
-            narrowed.setdefault(panel, []).append(task)
-    for panel, tasks in narrowed.items():
-        named = _Panel(panel.family, panel.length, tuple(sorted(tasks)))
-        shared[named] = [_mean([run[panel.family, panel.length, task] for task in tasks]) for run in cases]
-    return shared
+    return {panel: [run[panel] for run in families] for panel in families[0] if all(panel in run for run in families)}
 
 
 def _family_scores(report: JsonReport) -> dict[_Panel, _Score]:
@@ -161,29 +135,6 @@ def _family_scores(report: JsonReport) -> dict[_Panel, _Score]:
             if score is not None and interval is not None:
                 panels[_Panel(family, int(length))] = _Score(score, *interval)
     return panels
-
-
-def _case_scores(report: JsonReport) -> dict[tuple[str, int, str], _Score]:
-    """Return the scores of all cases by family, length and task.
-
-    Their intervals are those of the mean of all planned samples, which is what a level gate is about.
-    """
-    scores: dict[tuple[str, int, str], _Score] = {}
-    for case in report.cases:
-        if case.score is not None and case.interval is not None:
-            low, high = (case.score, case.score) if case.samples == case.planned else case.interval
-            family = family_of(case.suite, case.category)
-            scores[family, case.length, case.task] = _Score(case.score, low, high)
-    return scores
-
-
-def _mean(scores: Sequence[_Score]) -> _Score:
-    """Return the mean of scores; its interval holds if those of all of them do."""
-    return _Score(
-        math.fsum(score.score for score in scores) / len(scores),
-        math.fsum(score.low for score in scores) / len(scores),
-        math.fsum(score.high for score in scores) / len(scores),
-    )
 
 
 def _regression(reports: Sequence[JsonReport], panels: Mapping[_Panel, Sequence[_Score]]) -> list[str]:
@@ -228,26 +179,21 @@ def _score_falls(panels: Mapping[_Panel, Sequence[_Score]], runs: int) -> list[_
         for panel, scores in panels.items():
             before, after = scores[number], scores[number + 1]
             width = before.high - before.low + after.high - after.low
-            place = f"{panel.name}, {format_length(panel.length)}"
+            place = f"{panel.family}, {format_length(panel.length)}"
             falls.append(_Fall(points=before.score - after.score, width=width, place=place))
     return falls
 
 
 def _level(panel: _Panel, scores: Sequence[_Score]) -> str:
     """Return the gate on a panel, with the evidence for its threshold."""
-    if panel.tasks:
-        kind = f'kind = "level"\ntasks = {json.dumps(panel.tasks)}'
-    elif panel.family == RULER:
-        kind = 'kind = "level"'
-    else:
-        kind = f'kind = "category"\ncategory = "{panel.family}"'
+    kind = 'kind = "level"' if panel.family == RULER else f'kind = "category"\ncategory = "{panel.family}"'
     length = format_length(panel.length)
     values = [score.score for score in scores]
     worst = min(scores, key=lambda score: score.low)
     return (
         f"# {len(scores)} runs: {min(values):.1f} to {max(values):.1f}; "
         f"the lowest interval: {worst.low:.1f} to {worst.high:.1f}.\n[[gate]]\n"
-        f'name = "{panel.name} at {length}, as accepted"\n{kind}\nabove = {_threshold(scores):g}\n'
+        f'name = "{panel.family} at {length}, as accepted"\n{kind}\nabove = {_threshold(scores):g}\n'
         f'lengths = ["{length}"]\n'
     )
 

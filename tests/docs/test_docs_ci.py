@@ -110,7 +110,7 @@ def test_the_pages_on_bisecting_and_watching_show_the_real_output(clone: Path) -
     (proposal,) = blocks(PROPOSE)
     ended = run_commands(clone, proposal)
     assert (ended.returncode, ended.stderr) == (0, "")
-    assert 'tasks = ["niah_single_2"]' in (clone / "out" / "proposed.toml").read_text()
+    assert "niah_single_2 = " in (clone / "out" / "proposed.toml").read_text()
 
     journal = [line.partition("#")[0] for line in one_block(JOURNAL)]
     assert all(line.startswith("longctx journal .longctx/journal") for line in journal)
