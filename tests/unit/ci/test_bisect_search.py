@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks import bisect_chains
-from benchmarks.kept_rows import KeptRows
 from longctx.ci.bisect.posterior import EndpointVotes, Posterior, Reading
 from longctx.ci.bisect.search import PROBES_BEFORE, Edge, Request, StepResult, expected_measurements, search
 
@@ -146,24 +143,6 @@ def test_ten_points_lost_among_a_tenth_of_flips_are_found() -> None:
     searches = bisect_chains.run("step", 10, chains=12, length=64, flipping=0.1, seed=3)
     right = [result for result in searches if result.word in ("step right", "range right")]
     assert len(right) >= 10
-
-
-def test_a_stopped_simulation_continues_after_the_searches_that_it_kept(tmp_path: Path) -> None:
-    path, code = tmp_path / "rows" / "searches.jsonl", ("ci/bisect",)
-    cell: dict[str, Any] = {"length": 16, "flipping": 0.02, "seed": 1}
-    expected = bisect_chains.run("step", 30, chains=4, **cell)
-    assert bisect_chains.run("step", 30, chains=2, **cell, rows=KeptRows(path, code)) == expected[:2]
-    with path.open("a") as file:
-        # A kill in the middle of a line.
-        file.write('{"settings": {"history": "st')
-    assert bisect_chains.run("step", 30, chains=4, **cell, rows=KeptRows(path, code)) == expected
-    lines = path.read_text().split("\n")
-    assert sum(line.endswith("}}") for line in lines) == 4
-    changed = lines[0].replace(f'"word": "{expected[0].word}"', '"word": "range wrong"')
-    path.write_text(changed + "\n")
-    assert bisect_chains.run("step", 30, chains=1, **cell, rows=KeptRows(path, code))[0].word == "range wrong"
-    # Rows of other code are none.
-    assert bisect_chains.run("step", 30, chains=1, **cell, rows=KeptRows(path, ("ci/watch",))) == expected[:1]
 
 
 def test_no_statement_is_surer_than_the_loss_of_the_endpoints() -> None:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
+import os
 import tempfile
 from pathlib import Path
+from typing import NoReturn
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
 from longctx.ci.watch.checkpoint_watcher import Loss
-from longctx.ci.watch.history import Gone, History, WatchedCheckpoint
+from longctx.ci.watch.history import Gone, History, WatchedCheckpoint, locked, open_lock
 
 MEASUREMENT = WatchedCheckpoint(
     step=1, checkpoint="/run/step-1", fingerprint="f", verdict="fail", exit_code=1, failed=("low",), report="r",
@@ -91,3 +96,18 @@ def test_lines_of_earlier_versions_end_no_watch(tmp_path: Path) -> None:
     others: list[object] = [screened, {"event": "noted"}, [], line]
     history.path.write_text("".join(json.dumps(each) + "\n" for each in others))
     assert list(History(tmp_path).measurements) == ["/run/step-1"]
+
+
+def test_a_file_system_without_locks_is_named_and_the_watch_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> NoReturn:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    lines: list[str] = []
+    with locked(open_lock(tmp_path), tmp_path, waits=False, show=lines.append) as holds:
+        assert holds
+    assert lines == [
+        f"the file system of {tmp_path} has no locks (Function not implemented); start only one watch with this --out"
+    ]
