@@ -55,9 +55,10 @@ def suite_thresholds(path: Path, options: Sequence[str]) -> Thresholds:
     """Return a thresholds file as runs with these pytest options read it; raise ThresholdsError."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--tasks")
+    parser.add_argument("--suite")
     parsed, _ = parser.parse_known_args(options)
     try:
-        files = find_tasks_files(parsed.tasks, Path.cwd())
+        files = find_tasks_files(parsed.tasks, Path.cwd(), suite=parsed.suite)
         families, required = known_families(files), required_scores(files)
     except ValueError as error:
         raise ThresholdsError(str(error)) from error

@@ -12,6 +12,7 @@ from longctx.fixtures.tasks import SUITES, TASKS, find_tasks_files
 from longctx.fixtures.tasks.questions.make_tasks import STANDARD_LENGTHS
 from longctx.fixtures.tasks.questions.question_set import FileQuestionSet
 from longctx.fixtures.tasks.questions.read_tasks import read_tasks, shipped_suites
+from longctx.fixtures.tasks.ruler.configured import read_ruler
 from longctx.fixtures.versions import sample_version
 
 COLUMNS = ("suite", "category", "task", "metric", "version", "questions", "source", "lengths")
@@ -34,6 +35,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             rows.append((task.suite, task.category, task.name, task.metric, version, size, "this project", lengths))
         files = options.tasks if options.tasks else ",".join(shipped_suites())
         paths = [Path(path) for path in find_tasks_files(files, Path.cwd())]
+        for path in paths:
+            for item in read_ruler(path):
+                lengths = ",".join(map(format_length, item.task.lengths))
+                rows.append((
+                    item.task.suite, item.task.category, item.task.name, item.task.metric,
+                    item.task.case_version(0).partition(".")[0], UNLIMITED, str(path), lengths,
+                ))  # fmt: skip
         for definition in (definition for path in paths for definition in read_tasks(path)):
             file, dataset = definition.file, definition.dataset
             lengths = ",".join(dataset.lengths or map(format_length, STANDARD_LENGTHS))

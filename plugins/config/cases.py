@@ -23,8 +23,9 @@ from longctx.plugins.config.servers import is_served
 from longctx.plugins.thresholds.records import Thresholds
 from longctx.plugins.verdicts.hypotheses import gate_family
 
-# The shortest length that a suite is defined for, in tokens: HELMET's (Yen et al. 2025, §3) and the frontier tasks'.
-MIN_LENGTHS = {"helmet": 8192, "frontier": 4096}
+# The shortest length that a suite is defined for, in tokens: HELMET's (Yen et al. 2025, §3), the frontier tasks', and
+# that of the paper for RULER's sweeps, whose hardest settings need more than 1K.
+MIN_LENGTHS = {"helmet": 8192, "frontier": 4096, "ruler_sweeps": 4096}
 # The most cases that one line explains.
 MOST_REASONS = 6
 CHOSEN_SAMPLES = re.compile(r"(?P<case>.+\]):(?P<indices>[0-9]{1,9}(,[0-9]{1,9})*)")

@@ -30,6 +30,7 @@ from longctx.fixtures.tasks import (
     has_published_rubrics,
     known_families,
     required_scores,
+    shipped_suite,
 )
 from longctx.fixtures.tasks.prompt_files import PromptsError
 from longctx.fixtures.tasks.task import CannotFit
@@ -97,7 +98,7 @@ def check_values(arguments: Namespace) -> None:
     for option in SUITE_OPTIONS:
         value = getattr(arguments, option.attribute)
         # The suites of a tasks file are known once it is read.
-        is_open = option.flag == "--suite" and arguments.tasks is not None
+        is_open = option.flag == "--suite" and _has_tasks_files(arguments)
         if value is not None and not is_open and (problem := option.problem(value)):
             raise ConfigError(f"{option.flag}: {problem}")
     check_server(arguments)
@@ -170,7 +171,8 @@ def _read_options(invocation: Invocation) -> Options:
     # --tasks names files, or the folder with prepared samples.
     tasks = invocation.path(arguments.tasks)
     prepared = tasks if tasks is not None and os.path.isdir(tasks) else None
-    has_tasks_files = arguments.tasks is not None and prepared is None
+    has_tasks_files = _has_tasks_files(arguments) and prepared is None
+    suite = shipped_suite(arguments.suite) or arguments.suite
     url, _, served_model = (arguments.base_url or "").partition("/models/")
     asks_chat_api = arguments.chat == CHAT_API
     is_to_the_letter = arguments.prompts == RULER_PAPER
@@ -179,8 +181,10 @@ def _read_options(invocation: Invocation) -> Options:
     values |= {
         "model_path": "",
         "only_samples": tuple(values["only_samples"]),
-        "suite": arguments.suite or (FILES if has_tasks_files else "all"),
-        "tasks": find_tasks_files(arguments.tasks, invocation.directory) if has_tasks_files else (),
+        "suite": suite or (FILES if has_tasks_files else "all"),
+        "tasks": (
+            find_tasks_files(arguments.tasks, invocation.directory, suite=arguments.suite) if has_tasks_files else ()
+        ),
         "samples_from": prepared,
         "yardstick": str(invocation.path(yardstick)) if yardstick.endswith(".toml") else yardstick,
         "lengths": () if arguments.lengths is None else parse_lengths(arguments.lengths),
@@ -197,6 +201,11 @@ def _read_options(invocation: Invocation) -> Options:
         "journal": values["journal"] or str(invocation.scratch / "journal"),
     }
     return Options(**values)
+
+
+def _has_tasks_files(arguments: Namespace) -> bool:
+    """Return True if --tasks is given, or --suite names a shipped tasks file."""
+    return arguments.tasks is not None or shipped_suite(arguments.suite) is not None
 
 
 def prepare(run: Run, materials: Materials, invocation: Invocation) -> Run:

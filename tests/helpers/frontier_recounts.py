@@ -287,6 +287,15 @@ def _rows(task: str, context: str, question: str) -> Answers:
     )
 
 
+def _arithmetic(task: str, context: str, question: str) -> Answers:
+    number = re.findall(r"problem (\d+)", question)[0]
+    text = re.findall(rf"^Problem {number}\. (.*)$", context, re.MULTILINE)[0]
+    value = int(re.findall(r"holds (\d+)", text)[0])
+    for amount, change in re.findall(r"(\d+) (more are put in|are taken out|times as many)", text):
+        value = {"m": value + int(amount), "a": value - int(amount), "t": value * int(amount)}[change[0]]
+    return (str(value),)
+
+
 RECOUNTS: Mapping[str, Callable[[str, str, str], Answers]] = {
     "graph_": _graph,
     "mrcr_": _conversation,
@@ -303,4 +312,5 @@ RECOUNTS: Mapping[str, Callable[[str, str, str], Answers]] = {
     "countdown": _countdown,
     "belief_tracking": _beliefs,
     "table_extraction": _rows,
+    "problem_": _arithmetic,
 }

@@ -13,7 +13,8 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from longctx.fixtures.corpora import Corpora
 from longctx.fixtures.records import Sample, Score
-from longctx.fixtures.tasks.questions.make_tasks import load_questions
+from longctx.fixtures.tasks.questions.make_tasks import question_task
+from longctx.fixtures.tasks.questions.read_tasks import read_tasks
 from longctx.fixtures.tasks.task import Task
 from longctx.fixtures.tokenization.prompts import PromptFormatter
 from tests.helpers.tiny_tokenizers import wrapped
@@ -89,7 +90,7 @@ def rooms(folder: Path, rows: Sequence[Mapping[str, Any]] = ROWS, **changes: Any
 
 def load_tasks_file(path: Path, data_dir: Path | None = None) -> list[Task]:
     """Return the tasks of a file, whose questions are all checked."""
-    return load_questions([str(path)], None if data_dir is None else str(data_dir), known=(), reserved=(), check=True)
+    return [question_task(definition, data_dir, check=True) for definition in read_tasks(path)]
 
 
 def sample_of(task: Task, length: int = 1024, index: int = 0, *, seed: int = 0) -> Sample:
