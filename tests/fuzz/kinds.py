@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Mapping
+from pathlib import Path
+from random import Random
 
+from longctx.fixtures.seeding import stable_hash
 from tests.fuzz import checkpoint_kinds, option_kinds, report_kinds, tasks_kinds
 from tests.fuzz.checkpoint_kinds import ADAPTER, PROCESSOR, SPECIAL_TOKENS, checkpoint_file, loaded
 from tests.fuzz.hostile_checkpoints import hostile
 from tests.fuzz.option_kinds import toml_file
-from tests.fuzz.programs import Kind
+from tests.fuzz.programs import Command, Kind, Sound
 from tests.fuzz.report_kinds import journal_files
+from tests.fuzz.sandbox import Outcome, run_forked
 
 KINDS: Mapping[str, Kind] = {
     "config.json": checkpoint_file("config.json", "--plan"),
@@ -48,3 +53,10 @@ KINDS: Mapping[str, Kind] = {
     "options of commands": option_kinds.watch_options,
     "environment": option_kinds.environment,
 }
+
+
+def findings(kind: str, seed: int, sound: Sound) -> Outcome:
+    """Return how the program of a kind ends on the input that a seed makes, in a forked copy of this process."""
+    with tempfile.TemporaryDirectory() as folder:
+        program = KINDS[kind](Random(stable_hash("fuzz", kind, seed)), sound, Path(folder))
+        return run_forked(program, program.exit_codes if isinstance(program, Command) else (0, 1, 4))

@@ -5,8 +5,6 @@ from __future__ import annotations
 import importlib
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,7 +35,7 @@ class Sound:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """`python -m MODULE ARGUMENTS`, called in this process or started as a process of its own."""
+    """`python -m MODULE ARGUMENTS`, called in this process."""
 
     module: str
     arguments: tuple[str, ...]
@@ -62,14 +60,6 @@ class Command:
             module.check_suite_options = lambda *_: None  # type: ignore[attr-defined]  # a name that it imported
         code: int = module.main(list(self.arguments))
         return code
-
-    def started(self) -> int:
-        """Run the command as a process of its own, with this process's output, and return its exit code."""
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-        return subprocess.run(
-            [sys.executable, "-m", self.module, *self.arguments],
-            cwd=REPOSITORY, env=environment | dict(self.environment), stdin=subprocess.DEVNULL, check=False,
-        ).returncode  # fmt: skip
 
 
 Program = Callable[[], int]

@@ -18,6 +18,8 @@ MOST_SECONDS = 20.0
 # Of a process with its children; a run on a sound checkpoint takes 450 MiB, nearly all of it for torch.
 MOST_BYTES = 2**30
 CRASH = re.compile(r"Traceback \(most recent call last\)|INTERNALERROR|Segmentation fault|Fatal Python error")
+# Between two looks at the memory of children, each of which takes some milliseconds.
+LOOK_SECONDS = 0.2
 PRIVATE = re.compile(r"^Private_\w+: +([0-9]+) kB", re.MULTILINE)
 CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\x80-\x9f]")
 
@@ -104,9 +106,10 @@ def _wait(pid: int, started: float) -> tuple[int, int, float]:
 
     A child that takes longer than the limit is killed.
     """
-    delayed_seconds, killed, peak_bytes = 0.0, False, 0
+    delayed_seconds, killed, peak_bytes, looked = 0.0, False, 0, started
     while True:
-        peak_bytes = max(peak_bytes, _held_bytes(pid))
+        if time.monotonic() - looked > LOOK_SECONDS:
+            peak_bytes, looked = max(peak_bytes, _held_bytes(pid)), time.monotonic()
         ended, status, usage = os.wait4(pid, os.WNOHANG)
         if ended:
             return os.waitstatus_to_exitcode(status), max(peak_bytes, usage.ru_maxrss * 1024), delayed_seconds

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.fuzz.everywhere import everywhere
-from tests.fuzz.harness import findings
-from tests.fuzz.kinds import KINDS
+from tests.fuzz.kinds import KINDS, findings
 from tests.fuzz.mutations import mutate_bytes, mutate_json
 from tests.fuzz.programs import Sound, sound_inputs
 from tests.fuzz.sandbox import run_forked

@@ -70,6 +70,14 @@ def remove(name: str) -> Change:
     return lambda folder: (folder / name).unlink()
 
 
+def shard(folder: Path) -> None:
+    """Move the weights into two files with an index."""
+    (folder / WEIGHTS).unlink()
+    for name, data in files(1).items():
+        if name.startswith("model"):
+            (folder / name).write_bytes(data)
+
+
 def both(*changes: Change) -> Change:
     """Return all changes, in their order, as one."""
     return lambda folder: [change(folder) for change in changes]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,6 @@ from longctx.fixtures.checkpoints.checkpoint import claimed_length, read_checkpo
 from longctx.fixtures.checkpoints.fingerprint import check_texts
 from longctx.fixtures.checkpoints.safetensors import CheckpointError, read_header
 from tests.helpers.checkpoints import (
-    TENSORS,
     WEIGHTS,
     WHOLE,
     Change,
@@ -23,6 +21,7 @@ from tests.helpers.checkpoints import (
     configure,
     remove,
     safetensors,
+    shard,
     sound_checkpoint,
     write,
     write_step,
@@ -34,16 +33,6 @@ POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:ab\nsize 9\n"
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     return sound_checkpoint(tmp_path / "step_1000")
-
-
-def shard(folder: Path) -> None:
-    """Move the weights into two files with an index."""
-    (folder / "model.safetensors").unlink()
-    shards = {}
-    for number, (name, shape) in enumerate(TENSORS.items(), start=1):
-        shards[name] = f"model-0000{number}-of-00002.safetensors"
-        (folder / shards[name]).write_bytes(safetensors({name: shape}))
-    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": shards}))
 
 
 def test_a_checkpoint_has_the_facts_of_its_directory(folder: Path) -> None:
@@ -70,76 +59,38 @@ def test_a_calibration_beside_the_weights_is_read(folder: Path) -> None:
     assert read_checkpoint(str(folder)).calibration == {"effective_length": 4096}
 
 
-@pytest.mark.parametrize(
-    ("config", "tokens"),
-    [
-        ({"max_position_embeddings": 8192}, 8192),
-        ({"n_positions": 1024}, 1024),
-        ({}, None),
-        ({"max_position_embeddings": None}, None),
-        ({"text_config": {"max_position_embeddings": 4096}}, 4096),
-        ({"max_position_embeddings": 512, "text_config": {}}, 512),
-        # Llama 3.2: factor x original would be 262144.
-        (
-            {
-                "max_position_embeddings": 131072,
-                "rope_scaling": {"rope_type": "llama3", "factor": 32.0, "original_max_position_embeddings": 8192},
-            },
-            131072,
-        ),
-        # Phi 3
-        (
-            {
-                "max_position_embeddings": 131072,
-                "original_max_position_embeddings": 4096,
-                "rope_scaling": {"type": "longrope", "long_factor": [1.0], "short_factor": [1.0]},
-            },
-            131072,
-        ),
-        # Qwen 2.5, yarn switched on as its card says
-        (
-            {
-                "max_position_embeddings": 32768,
-                "rope_scaling": {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768},
-            },
-            131072,
-        ),
-        # yarn without the original length: transformers multiplies the stated one
-        ({"max_position_embeddings": 4096, "rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, 16384),
-        (
-            {"text_config": {"max_position_embeddings": 8192, "rope_parameters": {"rope_type": "yarn", "factor": 2}}},
-            16384,
-        ),
-        ({"max_position_embeddings": 4096, "rope_scaling": {"rope_type": "yarn"}}, 4096),
-        # vicuna-16k
-        ({"max_position_embeddings": 4096, "max_sequence_length": 16384, "rope_scaling": {"type": "linear"}}, 16384),
-        # text models of InternVL, DeepSeek-VL2 and Qwen 2.5 Omni
-        ({"llm_config": {"max_position_embeddings": 32768}}, 32768),
-        ({"language_config": {"max_position_embeddings": 4096}}, 4096),
-        ({"thinker_config": {"text_config": {"max_position_embeddings": 32768}, "audio_config": {}}}, 32768),
-        # DeepSeek V3
-        (
-            {
-                "max_position_embeddings": 163840,
-                "rope_parameters": {"rope_type": "yarn", "factor": 40, "original_max_position_embeddings": 4096},
-            },
-            163840,
-        ),
-        # Gemma 3
-        (
-            {
-                "text_config": {
-                    "max_position_embeddings": 131072,
-                    "rope_parameters": {
-                        "full_attention": {"rope_type": "linear", "factor": 8.0},
-                        "sliding_attention": {"rope_type": "default"},
-                    },
-                }
-            },
-            131072,
-        ),
-    ],
-)
+def claims(tokens: int, original: int | None = None, **rope: Any) -> dict[str, Any]:
+    """Return a config that states a length and settings of its rotary embeddings."""
+    more = {} if original is None else {"original_max_position_embeddings": original}
+    return {"max_position_embeddings": tokens, "rope_scaling": rope | more}
+
+
+LONGROPE = {"type": "longrope", "long_factor": [1.0], "short_factor": [1.0]}
+LAYER_TYPES = {"full_attention": {"rope_type": "linear", "factor": 8.0}, "sliding_attention": {"rope_type": "default"}}
+CLAIMS: tuple[tuple[dict[str, Any], int | None], ...] = (
+    ({"max_position_embeddings": 8192}, 8192), ({"n_positions": 1024}, 1024), ({}, None),
+    ({"max_position_embeddings": None}, None), ({"text_config": {"max_position_embeddings": 4096}}, 4096),
+    ({"max_position_embeddings": 512, "text_config": {}}, 512),
+    # Llama 3.2: factor x original would be 262144; Phi 3; Qwen 2.5 with yarn as its card says; DeepSeek V3; Gemma 3.
+    (claims(131072, 8192, rope_type="llama3", factor=32.0), 131072),
+    (claims(131072, **LONGROPE) | {"original_max_position_embeddings": 4096}, 131072),
+    (claims(32768, 32768, type="yarn", factor=4.0), 131072),
+    (claims(163840, 4096, rope_type="yarn", factor=40), 163840),
+    ({"text_config": {"max_position_embeddings": 131072, "rope_parameters": LAYER_TYPES}}, 131072),
+    # yarn without the original length: transformers multiplies the stated one
+    (claims(4096, rope_type="yarn", factor=4.0), 16384), (claims(4096, rope_type="yarn"), 4096),
+    ({"text_config": {"max_position_embeddings": 8192, "rope_parameters": {"rope_type": "yarn", "factor": 2}}}, 16384),
+    # vicuna-16k; dynamic scaling leaves the stated length as it is
+    (claims(4096, type="linear") | {"max_sequence_length": 16384}, 16384),
+    (claims(4096, type="dynamic", factor=4), 4096),
+    # text models of InternVL, DeepSeek-VL2 and Qwen 2.5 Omni
+    ({"llm_config": {"max_position_embeddings": 32768}}, 32768),
+    ({"language_config": {"max_position_embeddings": 4096}}, 4096),
+    ({"thinker_config": {"text_config": {"max_position_embeddings": 32768}, "audio_config": {}}}, 32768),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("config", "tokens"), CLAIMS)
 def test_the_claimed_length_is_the_extended_one(config: dict[str, Any], tokens: int | None) -> None:
     assert claimed_length(config) == tokens
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -118,36 +119,28 @@ def test_an_end_token_outside_the_vocabulary_is_refused_unless_another_file_name
 
 
 @pytest.mark.parametrize(
-    ("leading_id", "line"), [(1, "bos_token_id is 0 in config.json, but 1"), (320, "begins every text with token 320")]
+    ("leading_id", "config", "generation", "line"),
+    [
+        (1, {"bos_token_id": 0}, {}, "bos_token_id is 0 in config.json, but 1"),
+        (320, {"bos_token_id": 0}, {}, "begins every text with token 320"),
+        # Two files agree: models distilled from DeepSeek R1 into Qwen, and others.
+        (1, {"bos_token_id": 0}, {"bos_token_id": 1}, ""),
+        (1, {"bos_token_id": None}, {}, ""),
+        (1, {}, {"bos_token_id": 5}, ""),
+        (1, {"bos_token_id": 1, "text_config": {"vocab_size": 320, "bos_token_id": 0}}, {}, ""),
+        (None, {"bos_token_id": 0}, {}, ""),
+    ],
 )
-def test_another_bos_token_than_the_models_is_refused(leading_id: int, line: str, tmp_path: Path) -> None:
+def test_a_bos_token_on_which_no_two_files_agree_is_refused(
+    leading_id: int | None, config: dict[str, Any], generation: dict[str, Any], line: str, tmp_path: Path
+) -> None:
     class Leading:
         bos_token_id = leading_id
 
-    config = {"vocab_size": 320, "bos_token_id": 0}
-    with pytest.raises(TokenizerError, match=line):
-        check_special_tokens(Leading(), (leading_id,), tmp_path, config)  # type: ignore[arg-type]  # all that is read
-    check_special_tokens(Leading(), (), tmp_path, config)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("config", "generation"),
-    [
-        # Models distilled from DeepSeek R1 into Qwen.
-        ({"bos_token_id": 0}, {"bos_token_id": 1}),
-        ({"bos_token_id": None}, {}),
-        ({}, {"bos_token_id": 5}),
-        ({"bos_token_id": 1, "text_config": {"vocab_size": 320, "bos_token_id": 0}}, {}),
-    ],
-)
-def test_a_bos_token_on_which_two_files_agree_is_right(
-    config: dict[str, Any], generation: dict[str, Any], tmp_path: Path
-) -> None:
-    class Leading:
-        bos_token_id = 1
-
     (tmp_path / "generation_config.json").write_text(json.dumps(generation))
-    check_special_tokens(Leading(), (1,), tmp_path, {"vocab_size": 320} | config)  # type: ignore[arg-type]
+    leading = () if leading_id is None else (leading_id,)
+    with pytest.raises(TokenizerError, match=line) if line else nullcontext():
+        check_special_tokens(Leading(), leading, tmp_path, {"vocab_size": 320} | config)  # type: ignore[arg-type]  # all that is read
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from tests.helpers.checkpoints import (
     configure,
     remove,
     safetensors,
+    shard,
     sound_checkpoint,
     write,
 )  # fmt: skip
@@ -35,14 +36,6 @@ def baseline(tmp_path: Path) -> Path:
     )(folder)  # fmt: skip
     configure(folder, rope_scaling={"rope_type": "yarn", "factor": 2.0}, torch_dtype="bfloat16")
     return folder
-
-
-def shard(folder: Path) -> None:
-    (folder / WEIGHTS).unlink()
-    names = {name: f"model-0000{number}-of-00002.safetensors" for number, name in enumerate(TENSORS, start=1)}
-    for name, file in names.items():
-        (folder / file).write_bytes(safetensors({name: TENSORS[name]}))
-    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": names}))
 
 
 def reconfigure(**values: object) -> Change:

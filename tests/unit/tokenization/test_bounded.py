@@ -162,7 +162,11 @@ def test_a_thought_that_a_template_opens_is_closed_by_its_setting(setting: str) 
     assert thinking.fingerprint != made.fingerprint
 
 
-@pytest.mark.parametrize(("opening", "mark"), [("<think>\n", "<think>"), ("[THINK]", "[THINK]"), ("", "")])
+@pytest.mark.parametrize(
+    ("opening", "mark"),
+    [("<think>\n", "<think>"), ("[THINK]", "[THINK]"), ("<thinking>\n\n", "<thinking>"), ("", ""),
+     ("<|START_THINKING|>", "<|START_THINKING|>"), ("<reasoning> ", "<reasoning>"), ("<think></think>", "")],
+)  # fmt: skip
 def test_a_thought_that_no_setting_closes_is_named(opening: str, mark: str) -> None:
     assert PromptFormatter(with_template(TURN + opening)).form.open_thought == mark
 
