@@ -19,6 +19,7 @@ from longctx.fixtures.shown_text import visible_line
 from longctx.plugins.collection import cases_of, is_thresholds_file, parameter_id, usage_error
 from longctx.plugins.config.invocation import CONFTEST
 from longctx.plugins.report.gate_reasons import reason_text
+from longctx.plugins.report.sections.gates import diagnosis_text
 from longctx.plugins.runner.results import fails
 from longctx.plugins.stash import (
     COLLECTED_TESTS,
@@ -257,23 +258,13 @@ def _log_gates(session: pytest.Session, evaluation: Evaluation) -> None:
 
 def _case_reports(case: str, diagnosis: Diagnosis, thresholds: Thresholds, *, place: str) -> TestReports:
     """Return the reports of a case that is below its floor or worse than the baseline."""
-    reasons = []
-    if diagnosis.below:
-        reasons.append(f"{diagnosis.score:.1f} is below its floor of {diagnosis.floor:g}")
-    if diagnosis.dropped:
-        worse, better = diagnosis.flips
-        reasons.append(
-            f"{diagnosis.difference:+.1f} against the baseline "
-            f"({worse} worse, {better} better of {diagnosis.pairs} pairs; "
-            f"{diagnosis.votes[0]} haystacks worse, {diagnosis.votes[1]} better)"
-        )
-    reason = "; ".join(reasons)
+    reason = diagnosis_text(diagnosis)
     name = f"case[{case.partition('[')[2].rstrip(']')}]"
     report, teardown = passed_report(name, place, "call"), passed_report(name, place, "teardown")
     if case_blocks(diagnosis, thresholds):
-        report.outcome, report.longrepr = "failed", f"{case}: {reason}"
+        report.outcome, report.longrepr = "failed", f"{case}: fail: {reason}"
     else:
-        report.outcome, report.longrepr, report.wasxfail = "skipped", f"{case}: {reason}", REPORTED_ONLY + reason
+        report.outcome, report.longrepr, report.wasxfail = "skipped", f"{case}: fail: {reason}", REPORTED_ONLY + reason
     return _named(report, teardown, "fail" if report.failed else "reported (fail)")
 
 

@@ -32,7 +32,7 @@ from longctx.plugins.report.sample_files import inspect_logs, sample_lines
 from longctx.plugins.report.scalars import ScalarsError, check_extra, write_tensorboard, write_wandb
 from longctx.plugins.report.sections.suites import means
 from longctx.plugins.report.summary import RunSummary
-from longctx.plugins.report.terminal import COLUMNS, inspection_lines, invariance_lines, terminal_summary
+from longctx.plugins.report.terminal import COLUMNS, inspection_lines, invariance_lines, terminal_summary, verdict_lines
 from longctx.plugins.stash import CONTROLLER, EVALUATION, INVARIANCE, RUN
 
 START = pytest.StashKey[tuple[str, float]]()
@@ -105,12 +105,13 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         started=started,
         seconds=time.monotonic() - clock,
         command=command,
-        json_file=_targets(config).get("report_json"),
+        files=_targets(config),
+        exit_code=int(session.exitstatus),
     )
     config.stash[DOCUMENT] = document(summary)
     config.stash[SHOWN] = visible_data(config.stash[DOCUMENT])
     _describe_in_junit(config, config.stash[SHOWN])
-    errors = _write_reports(config, summary, holds=session.exitstatus == pytest.ExitCode.OK)
+    errors = _write_reports(config, summary)
     config.stash[WRITE_ERRORS] = errors
     if errors and session.exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
@@ -119,9 +120,9 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     findings = config.stash.get(INVARIANCE, ())
     lines = invariance_lines(findings)
+    # A log has no width of its own.
+    columns = min(COLUMNS, shutil.get_terminal_size().columns) if sys.stdout.isatty() else COLUMNS
     if SHOWN in config.stash:
-        # A log has no width of its own.
-        columns = min(COLUMNS, shutil.get_terminal_size().columns) if sys.stdout.isatty() else COLUMNS
         # A run of --invariance alone has no cases to sum up.
         lines += terminal_summary(config.stash[SHOWN], columns) if config.stash[SHOWN].cases else []
     elif CONTROLLER in config.stash and config.stash[RUN].options.preflight:
@@ -137,11 +138,14 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     for option, target in _targets(config).items() if DOCUMENT in config.stash else ():
         if option != "tensorboard" and option not in errors:
             terminalreporter.write_line(_log_line(f"report     {target}"))
-    if DOCUMENT in config.stash and (regression := config.stash[DOCUMENT].regression) and regression.cause:
-        # A command to copy is not broken into lines.
-        terminalreporter.write_line(_log_line(f"cause      {regression.cause}"))
-    for error in errors.values():
-        terminalreporter.write_line(_log_line(error), red=True)
+    if SHOWN in config.stash and (verdict := config.stash[SHOWN].verdict) is not None:
+        if errors:
+            # They are known when the other reports are written.
+            word, code = ("fail", 1) if verdict.exit_code == 0 else (verdict.word, verdict.exit_code)
+            reasons = (*errors.values(), *verdict.reasons)
+            verdict = structs.replace(verdict, word=word, exit_code=code, reasons=reasons)
+        for line, markup in verdict_lines(verdict, columns):
+            terminalreporter.write_line(_log_line(line), **markup)
     measures_nothing = RUN in config.stash and (config.option.plan or config.option.preflight)
     if measures_nothing and (requested := _requested(config)):
         terminalreporter.write_line(f"report     none: nothing was measured for {', '.join(requested)}")
@@ -193,7 +197,7 @@ def _targets(config: pytest.Config) -> dict[str, Path]:
     return targets
 
 
-def _write_reports(config: pytest.Config, summary: RunSummary, *, holds: bool) -> dict[str, str]:
+def _write_reports(config: pytest.Config, summary: RunSummary) -> dict[str, str]:
     """Write every requested report, even if others fail, and return one line for every failure, by option."""
     targets: dict[str, Path | str] = {**_targets(config)}
     if config.option.wandb:
@@ -202,7 +206,7 @@ def _write_reports(config: pytest.Config, summary: RunSummary, *, holds: bool) -
     for option, target in targets.items():
         try:
             has_answers = OPTIONS[option].writes in ("report", "answers")
-            _write_report(option, target, summary, config.stash[DOCUMENT if has_answers else SHOWN], holds=holds)
+            _write_report(option, target, summary, config.stash[DOCUMENT if has_answers else SHOWN])
         except ScalarsError as error:
             errors[option] = str(error)
         except OSError as error:
@@ -214,12 +218,12 @@ def _write_reports(config: pytest.Config, summary: RunSummary, *, holds: bool) -
     return errors
 
 
-def _write_report(option: str, target: Path | str, summary: RunSummary, document: JsonReport, *, holds: bool) -> None:
+def _write_report(option: str, target: Path | str, summary: RunSummary, document: JsonReport) -> None:
     match option:
         case "report_json":
             _write_json(Path(target), document)
         case "report_md":
-            write(Path(target), markdown(document, holds=holds))
+            write(Path(target), markdown(document))
         case "report_html":
             # Importing its templates takes time that other runs need not spend.
             from longctx.plugins.report.html.page import details, page
@@ -302,6 +306,11 @@ def _describe_in_junit(config: pytest.Config, document: JsonReport) -> None:
                 # For example helmet.recall.131072, helmet.average.131072 and ruler.retrieval.131072.
                 xml.add_global_property(f"{mean.suite}.{mean.name}.{length}".replace(" ", "_"), str(score))
     xml.add_global_property("run.partial", str(document.run.partial).lower())
+    if (verdict := document.verdict) is not None:
+        xml.add_global_property("run.verdict", verdict.word)
+        xml.add_global_property("run.exit_code", str(verdict.exit_code))
+        for reason in verdict.reasons:
+            xml.add_global_property("run.reason", reason)
     # A test that its worker died over has no name; the worker that finished the case reports it under its name.
     xml.node_reporters_ordered = [node for node in xml.node_reporters_ordered if node.to_xml().get("name")]
     entries = {entry.id: entry for entry in document.cases}

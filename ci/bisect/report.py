@@ -17,7 +17,7 @@ from longctx.ci.bisect.search import Edge, StepResult, Verdict
 from longctx.ci.checkpoint_dirs import Step
 from longctx.fixtures.atomic_files import write_file
 from longctx.fixtures.shown_text import visible_data
-from longctx.plugins.report.charts.line_charts import Series, line_svg, value_line
+from longctx.plugins.report.charts import Series, chart, value_axis
 from longctx.plugins.report.html.page import render
 
 SCHEMA = "longctx-bisect/1"
@@ -284,7 +284,7 @@ def _chart(bisection: Bisection, verdicts: Mapping[int, StepVerdict]) -> Markup:
         verdicts=tuple("fail" if verdict == "bad" else "pass" for verdict, _, _ in shown.values()),
     )
     labels = [str(bisection.steps[position].number) for position in shown]
-    return line_svg(value_line(series, labels), f"{series.name} at steps {', '.join(labels)}")
+    return chart(series, labels, value_axis(series), "").svg
 
 
 MOST_FLIPS = 200

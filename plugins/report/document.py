@@ -30,15 +30,16 @@ from longctx.fixtures.records.report import (
 )
 from longctx.fixtures.thinking import begins_with_thought
 from longctx.plugins.evidence.points import to_points
-from longctx.plugins.report.formats import DEPTH_BINS
 from longctx.plugins.report.gate_reasons import reason_text
 from longctx.plugins.report.sections.comparison import regression
 from longctx.plugins.report.sections.cost import tokens_of
 from longctx.plugins.report.sections.engine import server_notes
+from longctx.plugins.report.sections.gates import diagnosis_text, run_verdict
 from longctx.plugins.report.sections.likelihood import likelihood
 from longctx.plugins.report.sections.ruler import ruler_summary
 from longctx.plugins.report.sections.suites import CUT_PART, QUESTIONS_TEST, frontier, helmet, question_sets
 from longctx.plugins.report.summary import RunSummary, source_of
+from longctx.plugins.report.tables import DEPTH_BINS
 from longctx.plugins.verdicts.diagnoses import case_blocks
 from longctx.plugins.verdicts.evaluate import blocks
 from longctx.plugins.verdicts.evaluation import Evaluation
@@ -54,7 +55,7 @@ def document(summary: RunSummary) -> JsonReport:
     evaluation, run = summary.evaluation, summary.run
     findings, narrowed = summary.invariance, evaluation.is_narrowed(run.available)
     named = named_gates(evaluation.thresholds, evaluation.measured.scope)
-    return JsonReport(
+    report = JsonReport(
         schema="longctx-report/1",
         model=_model(summary),
         run=_run(summary),
@@ -72,6 +73,8 @@ def document(summary: RunSummary) -> JsonReport:
         invariance=None if findings is None else tuple(findings),
         server=server_notes(evaluation.measured, summary.facts),
     )
+    verdict = run_verdict(report, summary.exit_code, summary.files.get("report_html"))
+    return structs.replace(report, verdict=verdict)
 
 
 def _gate(verdict: Verdict, *, fails: bool, cases: tuple[str, ...]) -> ReportGate:
@@ -140,6 +143,7 @@ def _run(summary: RunSummary) -> ReportRun:
         interrupted=bool(measured.unfinished),
         deselected=len(run.available) - len(cases),
         tokens=tokens_of(measured),
+        confidence=summary.evaluation.thresholds.verdict.confidence,
         computed_samples=summary.computed_samples,
         worker_seconds={name: round(seconds, 3) for name, seconds in summary.worker_seconds.items()},
     )
@@ -158,13 +162,12 @@ def _case(evaluation: Evaluation, case: Case) -> ReportCase:
     diagnosis = evaluation.diagnoses.get(case.id)
     if diagnosis is None:
         return entry
-    reasons = {"below its floor": diagnosis.below, "worse than the baseline": diagnosis.dropped}
     return structs.replace(
         entry,
         interval=diagnosis.interval,
         floor=diagnosis.floor,
         verdict="fail" if diagnosis.bad else verdict,
-        decided_by=" and ".join(name for name, holds in reasons.items() if holds) or decided_by,
+        decided_by=diagnosis_text(diagnosis) or decided_by,
         fails=entry.fails or case_blocks(diagnosis, evaluation.thresholds),
         haystacks=diagnosis.haystacks,
         haystack_correlation=diagnosis.correlation and diagnosis.correlation.value,

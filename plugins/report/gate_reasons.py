@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from longctx.fixtures.records import LengthFinding, PairedChange, Reason, Verdict
@@ -10,12 +11,14 @@ from longctx.plugins.evidence.effective_length import (
     effective_length,
     effective_length_label,
 )
-from longctx.plugins.report.formats import short_length
+from longctx.plugins.report.tables import short_length
 
 # Points by which the sum of differences may be off.
 ROUNDING = 1e-6
 # Rarer losses are not told apart.
-MOST_DRAWS = 1_000_000
+MOST_RUNS = 1_000_000
+# More frequent ones are not counted.
+MOST_SHOWN = 2 / 3
 # Lengths that pass have 100 points in the arithmetic of effective lengths, others 0.
 HALF = 50.0
 PLAIN: Mapping[Reason, str] = {
@@ -24,9 +27,22 @@ PLAIN: Mapping[Reason, str] = {
     "no common samples": "too few samples to compare: the baseline's journal has none of these samples",
 }
 
+REMEDIES: Mapping[str, str] = {
+    "too few samples": "--full, more --samples or a longer --budget decides it",
+    "not shown": "twice the --samples may show it",
+    "short baseline": "measure the baseline with --full",
+    "distractors not told": "give more --samples",
+}
+"""What may decide an undecided verdict, by its reason."""
+
 
 def reason_text(verdict: Verdict) -> str:
-    """Return one line that explains a verdict."""
+    """Return one line that explains a verdict; of an undecided one with its remedy."""
+    remedy = REMEDIES.get(verdict.because or "", "") if verdict.verdict == "undecided" else ""
+    return f"{_facts_text(verdict)}; {remedy}" if remedy else _facts_text(verdict)
+
+
+def _facts_text(verdict: Verdict) -> str:
     because, length = verdict.because, verdict.length
     if because == "error":
         return verdict.detail
@@ -65,7 +81,7 @@ def _mean_text(verdict: Verdict) -> str:
     if verdict.because == "not shown":
         return f"{text}; not shown to be below it for the model"
     if verdict.verdict == "undecided":
-        return f"{text}; undecided"
+        return text
     return f"{text}; the model's own mean may be on either side" if verdict.of_model == "near" else text
 
 
@@ -83,7 +99,7 @@ def _effective_length_text(verdict: Verdict) -> str:
     open_lengths = [at for at in by_length if at.word == "undecided" and not at.is_known]
     if open_lengths:
         places = ", ".join(short_length(at.length) for at in open_lengths)
-        return f"undecided at {places}; {needs} (mean above {threshold:g})"
+        return f"not decided at {places}; {needs} (mean above {threshold:g})"
     text = f"reaches {shown_label(effective_length_label(settled, HALF))}, {needs}"
     longest = effective_length(settled, HALF)
     below = [at for at in by_length if at.is_below and at.length < (longest or 0)]
@@ -144,11 +160,7 @@ def _change_text(verdict: Verdict) -> str:
     change = verdict.change
     if change is None or verdict.measured is None or verdict.interval is None:
         return "too few samples to compare: none has an answer of both models"
-    start = ""
-    if verdict.because == "short baseline":
-        start = "the baseline has too few samples to compare: "
-    elif verdict.because == "too few samples":
-        start = "undecided, "
+    start = "the baseline has too few samples to compare: " if verdict.because == "short baseline" else ""
     points = round(verdict.measured, 1)
     moved = f"gained {points:.1f} points" if points > 0 else f"lost {_loss(points):.1f} points"
     if verdict.because == "not shown":
@@ -188,20 +200,20 @@ def _allowed_text(verdict: Verdict, change: PairedChange) -> str:
 
 
 def _chance_text(verdict: Verdict, change: PairedChange) -> str:
-    """Return how often an unchanged model loses as much; empty for a verdict that does not rest on it.
+    """Return in how many runs an unchanged model loses as much; empty for a verdict that does not rest on it.
 
-    A loss that is not shown is one of the run: of several comparisons, one loses as much more often than each does.
+    Of several comparisons of a run, one loses as much more often than each does.
     """
     p_value = verdict.p_value
     if p_value is None or not (verdict.verdict == "fail" or verdict.because == "not shown"):
         return ""
-    if verdict.verdict == "fail":
-        bound = "at most " if p_value * MOST_DRAWS < 1 else ""
-        draws = _rounded(min(MOST_DRAWS, 1 / p_value)).replace(",", " ")
-        return f"; an unchanged model loses as much in {bound}1 of {draws} draws"
-    runs = _rounded(1 / (1 - (1 - p_value) ** change.comparisons))
     place = f" in one of {change.comparisons} comparisons" if change.comparisons > 1 else ""
-    return f"; an unchanged model loses as much{place} in 1 of {runs} runs"
+    of_run = 1.0 if p_value >= 1 else -math.expm1(change.comparisons * math.log1p(-p_value))
+    if of_run > MOST_SHOWN:
+        return f"; unchanged models lose as much{place} in most runs"
+    bound = "fewer than " if of_run * MOST_RUNS < 1 else ""
+    runs = MOST_RUNS if bound else 1 / of_run
+    return f"; unchanged models lose as much{place} in {bound}1 of {_rounded(runs)} runs"
 
 
 def _rounded(number: float) -> str:

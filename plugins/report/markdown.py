@@ -8,54 +8,63 @@ from dataclasses import replace
 
 from longctx.fixtures.records.report import JsonReport
 from longctx.fixtures.shown_text import one_line
-from longctx.plugins.report.formats import plural, short_length
-from longctx.plugins.report.sections.comparison import comparison_text
-from longctx.plugins.report.sections.cost import partial_note, samples_text, shown_count
-from longctx.plugins.report.sections.engine import failed_properties, held_properties, notes_of
+from longctx.plugins.report.sections.comparison import comparison_notes
+from longctx.plugins.report.sections.cost import cost_text, partial_note
+from longctx.plugins.report.sections.engine import invariance_table, notes_of
 from longctx.plugins.report.sections.failures import lowest_table
-from longctx.plugins.report.sections.gates import gate_table, headline, seed_role, warning_texts
+from longctx.plugins.report.sections.gates import MOST_GATES, gate_table, run_verdict, seed_role, warning_texts
 from longctx.plugins.report.sections.likelihood import finding_notes, has_no_answers, likelihood_table
-from longctx.plugins.report.sections.ruler import effective_length_of
+from longctx.plugins.report.sections.ruler import effective_length_of, model_facts
 from longctx.plugins.report.sections.scores import case_table, score_notes, score_tables
 from longctx.plugins.report.sections.suites import frontier_notes, question_notes
-from longctx.plugins.report.tables import Cell, Table
+from longctx.plugins.report.tables import Cell, Note, Table, plural, short_length
 
 # Characters that have a meaning within a line of GitHub's Markdown, in addresses and mentions, too. A backslash
 # takes the meaning away.
 SPECIAL_CHARACTERS = re.compile(r"([\\`*_\[\]#|~$@]|:(?=//)|(?<=www)\.)", re.IGNORECASE)
 LONGEST_NOTE, LONGEST_CELL = 400, 160
-LOWEST_CASES = 5
-SIGNS = {"pass": "✅", "fail": "❌", "open": "⏸️"}
+LOWEST_CASES, MOST_REASONS = 5, 12
+SIGNS = {"pass": "✅", "fail": "❌", "error": "⚠️", "undecided": "❔", "not measured": "⏸️"}
+"""The signs of verdicts, of the run and of its gates."""
 
 
-def markdown(document: JsonReport, *, holds: bool) -> str:
-    """Return the document as about 50 lines of Markdown; `holds` is True if the run succeeds."""
-    parts = _head(document, holds)
+def markdown(document: JsonReport) -> str:
+    """Return the document as about 50 lines of Markdown."""
+    parts = _head(document)
     parts.append(_list(f"⚠️ the server {note}" for note in notes_of(document)))
-    parts.append(_list([*(f"❌ {line}" for line in failed_properties(document)), *held_properties(document)]))
-    parts.append(table(gate_table(document)))
-    parts += _means(document)
-    parts += _likelihood(document)
-    for topic in (frontier_notes, question_notes):
-        parts.append(_list(note.text for note in topic(document)))
-    if document.regression is not None:
-        parts.append(markdown_text(comparison_text(document, document.regression), 3 * LONGEST_NOTE))
-    parts += [_cases(document), table(lowest_table(document, LOWEST_CASES))]
+    parts.append(table(invariance_table(document.invariance or ())))
+    parts.append(table(gate_table(document, MOST_GATES)))
+    for scores in () if has_no_answers(document) else score_tables(document):
+        means = tuple(row for row in scores.rows if row.kind != "task")
+        parts.append(table(replace(scores, corner="", rows=means)))
+    if (likelihood := document.likelihood) is not None:
+        shown = likelihood_table(likelihood, ())
+        parts += [shown.name, table(replace(shown, name="")), _notes(finding_notes(likelihood))]
+    parts += [_notes(topic(document)) for topic in (frontier_notes, question_notes, comparison_notes)]
+    head = f"<details><summary>All {plural(len(document.cases), 'case', 'cases')}</summary>"
+    parts += [f"{head}\n\n{table(case_table(document))}\n\n</details>"] if document.cases else []
+    parts.append(table(lowest_table(document, LOWEST_CASES)))
     parts += [f"<sub>{_plain(text)}</sub>" for text in _remarks(document)]
-    cost, left_out = f"{shown_count(document.run.tokens.computed)} tokens computed", partial_note(document)
-    parts.append(f"{cost}, {samples_text(document)}{f'; **{left_out}**' if left_out else ''}")
+    left_out = partial_note(document)
+    parts.append(f"{cost_text(document)}{f'; **{left_out}**' if left_out else ''}")
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _means(document: JsonReport) -> list[str]:
-    """Return the means of every suite."""
-    if has_no_answers(document):
-        return []
-    tables = []
-    for suite in score_tables(document):
-        means = [row for row in suite.rows if row.kind != "task"]
-        tables.append(table(replace(suite, corner="", rows=tuple(means))))
-    return tables
+def _head(document: JsonReport) -> list[str]:
+    """Return the title, the verdict with its reasons, the effective length, and what the model was made of."""
+    model, step, verdict = document.model, document.run.step, document.verdict or run_verdict(document)
+    shown_step = "" if step is None else f", step {step}"
+    title = f"### {SIGNS[verdict.word]} Long context: {markdown_text(model.name, 80)}{shown_step}"
+    decided = f"**{verdict.word}** (exit code {verdict.exit_code}): {_plain(verdict.counts)}"
+    more = len(verdict.reasons) - MOST_REASONS
+    reasons = [*verdict.reasons[:MOST_REASONS], *([f"{more} more"] if more > 0 else [])]
+    next_step = f"Next: {_plain(verdict.next_step)}" if verdict.next_step else ""
+    length = effective_length_of(document)
+    shown = f"Claimed length **{short_length(document.ruler.claimed_length)}**"
+    if length is not None:
+        shown = f"Effective length **{_plain(length.text)}**, {_plain(length.context)}"
+    facts = _plain(", ".join(model_facts(model)))
+    return [title, decided, _list(reasons), next_step, shown, facts]
 
 
 def _remarks(document: JsonReport) -> list[str]:
@@ -65,48 +74,6 @@ def _remarks(document: JsonReport) -> list[str]:
         texts += [*warning_texts(document), seed_role(document)]
     length = effective_length_of(document)
     return texts + [note.text for note in length.notes] if length else texts
-
-
-def _likelihood(document: JsonReport) -> list[str]:
-    """Return the likelihoods of gold answers, pooled by family and length; nothing without any."""
-    likelihood = document.likelihood
-    if likelihood is None or not likelihood.panels:
-        return []
-    shown = likelihood_table(likelihood, ())
-    findings = _list(note.text for note in finding_notes(likelihood))
-    return [shown.name, table(replace(shown, name="")), findings]
-
-
-MADE_OF = {
-    "adapter": "merged from the adapter",
-    "raw": "converted from",
-    "weights": "with the tokenizer of --tokenizer",
-}
-
-
-def _head(document: JsonReport, holds: bool) -> list[str]:
-    """Return the title, the verdict, the effective length, and what the model was made of."""
-    model, step, verdict = document.model, document.run.step, headline(document)
-    is_failed = not holds and not document.run.interrupted
-    sign = SIGNS["fail" if is_failed else verdict.verdict]
-    title = f"### {sign} Long context: {markdown_text(model.name, 80)}{'' if step is None else f', step {step}'}"
-    decided = f"**{verdict.title}**: {_plain(verdict.counts)}"
-    length = effective_length_of(document)
-    shown = f"Claimed length **{short_length(document.ruler.claimed_length)}**"
-    if length is not None:
-        shown = f"Effective length **{_plain(length.text)}**{length.joint}{_plain(length.context)}"
-    made = [f"quantization {markdown_text(model.quantization, 60)}"] if model.quantization else []
-    if model.source:
-        made.append(f"{MADE_OF[model.source.kind]} {markdown_text(model.source.path, 120)}")
-    made_of = "; ".join(made)
-    return [title, decided, shown, f"{made_of[:1].upper()}{made_of[1:]}"]
-
-
-def _cases(document: JsonReport) -> str:
-    """Return the scores of all cases as a table that can be unfolded."""
-    shown = table(case_table(document))
-    head = f"<details><summary>All {plural(len(document.cases), 'case', 'cases')}</summary>"
-    return f"{head}\n\n{shown}\n\n</details>" if shown else ""
 
 
 def table(content: Table) -> str:
@@ -125,7 +92,8 @@ def table(content: Table) -> str:
 
 def _cell(cell: Cell) -> str:
     rough, bad = "\\~" if "rough" in cell.style else "", " ▼" if "bad" in cell.style else ""
-    return f"{rough}{markdown_text(cell.text, LONGEST_CELL)}{bad}"
+    sign = f"{SIGNS[cell.text]} " if cell.style.startswith("tag") else ""
+    return f"{sign}{rough}{markdown_text(cell.text, LONGEST_CELL)}{bad}"
 
 
 def markdown_text(text: str, most: int) -> str:
@@ -140,3 +108,7 @@ def _plain(text: str) -> str:
 
 def _list(texts: Iterable[str]) -> str:
     return "\n".join(f"- {_plain(text)}" for text in texts)
+
+
+def _notes(shown: Iterable[Note]) -> str:
+    return _list(note.text for note in shown)

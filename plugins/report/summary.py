@@ -46,8 +46,11 @@ class RunSummary:
     command: str = ""
     """The command line of the run; empty if the run has none."""
 
-    json_file: Path | None = None
-    """The file of the JSON report; None if the run writes none."""
+    files: Mapping[str, Path] = field(default_factory=dict)
+    """The file of every report that the run writes, by the option that asks for it, such as `report_json`."""
+
+    exit_code: int | None = None
+    """The exit code of the process before its reports are written; None if the verdicts alone decide it."""
 
 
 def source_of(checkpoint: Checkpoint | None) -> ReportSource | None:

@@ -1,12 +1,18 @@
-"""What a topic shows in every format: a table of cells, and lines of text."""
+"""What a topic shows in every format: tables of cells and lines of text, and the forms of their numbers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from longctx.fixtures.lengths import format_length
+from longctx.fixtures.records.report import JsonReport
+
+FEW_SAMPLES = 10
+DEPTH_BINS = 10
 Tone = Literal["", "good", "warning", "bad"]
+TONES: Mapping[str, Tone] = {"pass": "good", "undecided": "warning", "not measured": "warning"}
 RowKind = Literal["task", "mean", "total", "detail"]
 
 
@@ -77,6 +83,52 @@ def text_row(name: str, *texts: str, kind: RowKind = "task") -> Row:
     return Row(name=name, kind=kind, cells=tuple(Cell(text=text) for text in texts))
 
 
+def verdict_tone(verdict: str) -> Tone:
+    """Return the tone of a verdict of a run, a gate, a case or a property."""
+    return TONES.get(verdict, "bad")
+
+
 def verdict_cell(verdict: str | None) -> Cell:
     """Return a cell with a verdict in its colour; a hyphen without one."""
     return Cell() if verdict is None else Cell(text=verdict, style=f"tag {verdict.replace(' ', '-')}")
+
+
+def tested_lengths(document: JsonReport) -> list[int]:
+    """Return the tested lengths in ascending order."""
+    return sorted({case.length for case in document.cases})
+
+
+def short_length(length: int | None) -> str:
+    """Return a length as the terminal shows it: 8192 is 8K."""
+    return "unknown" if length is None else format_length(length).upper()
+
+
+def shown_number(value: float | None, signed: bool = False) -> str:
+    """Return a score with one decimal, as in every other report; differences get a sign."""
+    if value is None:
+        return "-"
+    return f"{value:+.1f}".replace("+0.0", "0.0").replace("-0.0", "0.0") if signed else f"{value:.1f}"
+
+
+def shown_interval(interval: Sequence[float] | None, signed: bool = False) -> str:
+    """Return an interval as text: one number if both ends are shown as the same, a hyphen without an interval."""
+    if interval is None:
+        return "-"
+    low, high = (shown_number(end, signed) for end in interval)
+    return low if low == high else f"{low} to {high}"
+
+
+def counted(names: Sequence[str], most: int) -> str:
+    """Return the first names, and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+def plural(count: int, one: str, many: str) -> str:
+    """Return a count with its noun."""
+    return f"{count:,} {one if count == 1 else many}"
+
+
+def shares_text(kinds: Iterable[tuple[str, int]]) -> str:
+    """Return counts by kind, such as "3 wrong, 1 empty"."""
+    return ", ".join(f"{count} {kind}" for kind, count in kinds)

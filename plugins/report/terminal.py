@@ -1,25 +1,36 @@
-"""The terminal output: the summary of a run, and the results of --preflight and --invariance."""
+"""The terminal output: the summary of a run, which ends with its verdict, and the results of the checks before it."""
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from longctx.fixtures.records import Inspection, PropertyFinding
-from longctx.fixtures.records.report import JsonReport
+from longctx.fixtures.records.report import JsonReport, ReportVerdict
 from longctx.fixtures.shown_text import visible_line
-from longctx.plugins.report.formats import short_length, tested_lengths
 from longctx.plugins.report.sections.comparison import comparison_notes
 from longctx.plugins.report.sections.cost import cost_notes
-from longctx.plugins.report.sections.engine import invariance_notes, notes_of
-from longctx.plugins.report.sections.failures import error_notes, failure_notes
-from longctx.plugins.report.sections.gates import NO_GATE, gate_notes, headline
+from longctx.plugins.report.sections.engine import invariance_table, notes_of
+from longctx.plugins.report.sections.failures import failure_notes
+from longctx.plugins.report.sections.gates import gate_notes, gate_text, run_verdict, seed_role, warning_texts
 from longctx.plugins.report.sections.likelihood import finding_notes, has_no_answers, likelihood_table
-from longctx.plugins.report.sections.ruler import effective_length_of
+from longctx.plugins.report.sections.ruler import effective_length_of, model_facts
 from longctx.plugins.report.sections.scores import score_notes, score_tables
 from longctx.plugins.report.sections.suites import frontier_notes, question_notes
-from longctx.plugins.report.tables import Cell, Note, Row, RowKind, Table, Tone, notes
+from longctx.plugins.report.tables import (
+    Cell,
+    Note,
+    Row,
+    RowKind,
+    Table,
+    Tone,
+    notes,
+    plural,
+    short_length,
+    tested_lengths,
+    verdict_tone,
+)
 
 Line = tuple[str, dict[str, bool]]
 """A line's text and its markup, as pytest's terminal takes it."""
@@ -28,60 +39,61 @@ COLUMNS = 100
 INDENT = 11
 NAME_WIDTH, LONGEST_NAME, CELL_WIDTH = 22, 40, 8
 LIKELIHOOD_WIDTH = 14
-SHOWN_PROBLEMS = 3
-TOPICS: tuple[Callable[[JsonReport], list[Note]], ...] = (
-    frontier_notes, question_notes, gate_notes, comparison_notes, error_notes, failure_notes, cost_notes,
-)  # fmt: skip
-"""The topics below the tables of scores and likelihoods, in their order."""
+SHOWN_PROBLEMS, SHOWN_CASES = 3, 5
 MARKS: dict[RowKind, str] = {"task": "", "mean": "= ", "total": "= ", "detail": "  "}
-VERDICT_TONES: dict[str, Tone] = {"pass": "good", "fail": "bad", "open": "warning"}
 COLOURS: dict[Tone, str] = {"good": "green", "warning": "yellow", "bad": "red"}
 
 
 def terminal_summary(document: JsonReport, columns: int = COLUMNS) -> list[Line]:
-    """Return the summary as lines of at most `columns` columns."""
-    server = notes("server", notes_of(document), "warning")
-    parts = [note_lines(_head(document)), _score_lines(document, columns), note_lines(server)]
-    parts.append(_likelihood_lines(document, columns))
-    for topic in TOPICS:
-        parts.append(note_lines(topic(document)))
-    decided = headline(document)
-    text, tone = f"{decided.title}: {decided.counts}", VERDICT_TONES[decided.verdict]
-    parts.append(note_lines([Note(name="verdict", text=text, tone=tone, is_bold=True)]))
+    """Return the summary as lines of at most `columns` columns; `verdict_lines` is its end."""
+    verdict = document.verdict or run_verdict(document)
+    is_pass = verdict.word == "pass"
+    # Advice and examples stand where they may change a decision.
+    advice = [] if is_pass or not document.gates else [*warning_texts(document), seed_role(document)]
+    gates = {gate_text(gate) for gate in document.gates}
+    others = [reason for reason in verdict.reasons if reason not in gates]
+    parts = [
+        note_lines(_head(document)),
+        _score_lines(document, columns),
+        note_lines(notes("server", notes_of(document), "warning")),
+        _likelihood_lines(document, columns),
+        note_lines([*frontier_notes(document), *question_notes(document)]),
+        note_lines(comparison_notes(document)),
+        note_lines([*failure_notes(document, 0 if is_pass else SHOWN_CASES), *cost_notes(document)]),
+        note_lines([*gate_notes(document), *notes("besides", others, "bad"), *notes("advice", advice)]),
+    ]
     lines: list[Line] = []
     for part in parts:
         # An empty line stands between two parts.
         lines += [("", {})] if part and lines else []
         lines += part
-    return [short_line for line in lines for short_line in _wrapped(line, columns)]
+    return _wrapped(lines, columns)
 
 
-MADE_OF = {"adapter": "merged adapter", "raw": "converted", "weights": "tokenizer of --tokenizer"}
+def verdict_lines(verdict: ReportVerdict, columns: int = COLUMNS) -> list[Line]:
+    """Return the end of a summary: the verdict, its first reason, and what to do next."""
+    tone = verdict_tone(verdict.word)
+    head = f"{verdict.word} (exit code {verdict.exit_code}): {verdict.counts}"
+    shown = [Note(name="verdict", text=head, tone=tone, is_bold=True)]
+    if verdict.reasons:
+        first, *others = verdict.reasons
+        more = f"; and {plural(len(others), 'reason', 'reasons')} above" if others else ""
+        shown.append(Note(name="why", text=f"{first}{more}", tone=tone))
+    lines = _wrapped(note_lines(shown), columns)
+    # A command to copy is not broken into lines.
+    return lines + note_lines([Note(name="next", text=verdict.next_step)] if verdict.next_step else [])
 
 
 def _head(document: JsonReport) -> list[Note]:
-    """Return the model, the baseline and the effective length."""
-    model, shown = document.model, []
-    has_gate = any(gate.blocking and gate.verdict != "not measured" for gate in document.gates)
-    has_floor = any(case.floor is not None for case in document.cases)
-    if not (has_gate or has_floor or document.invariance):
-        shown.append(Note(name="no gate", text=NO_GATE, tone="warning"))
-    chat = "chat template" if model.chat_template else "no chat template"
-    made = model.source and MADE_OF[model.source.kind]
-    thinks = model.thought and f"thinks in {model.thought}"
-    known = (model.architecture, model.quantization, made, model.dtype, model.attention, chat, thinks)
-    facts = ", ".join(fact for fact in known if fact)
-    shown.append(Note(name="model", text=f"{_cut_start(model.name, 40)} ({facts})"))
-    if document.regression is not None:
-        shown.append(Note(name="baseline", text=_cut_start(document.regression.baseline.name, 60)))
+    """Return the model and the effective length."""
+    model = document.model
+    shown = [Note(name="model", text=f"{_cut_start(model.name, 40)} ({', '.join(model_facts(model))})")]
     length = effective_length_of(document)
     if length is None:
         shown.append(Note(name="claimed", text=short_length(document.ruler.claimed_length)))
     else:
-        shown += [
-            Note(name="effective", text=f"{length.text}{length.joint}{length.context}", is_bold=True),
-            *length.notes,
-        ]
+        shown.append(Note(name="effective", text=f"{length.text}, {length.context}", is_bold=True))
+        shown += length.notes
     if model.calibration:
         shown.append(Note(name="calibrated", text="solves the tasks marked * by construction, and no other task"))
     return shown
@@ -108,10 +120,12 @@ def inspection_lines(inspections: Sequence[Inspection]) -> list[Line]:
 
 def invariance_lines(findings: Sequence[PropertyFinding]) -> list[Line]:
     """Return a line for every property of the engine that --invariance checked."""
-    lines = []
-    for line in note_lines(invariance_notes(findings)):
-        lines += _wrapped(line, COLUMNS)
-    return [*lines, ("", {})] if lines else []
+    shown = []
+    for row in invariance_table(findings).rows:
+        verdict, difference = (cell.text for cell in row.cells)
+        text = f"{row.name}: {verdict}: {difference}"
+        shown.append(Note(name="invariance", text=text, tone=verdict_tone(verdict)))
+    return [*_wrapped(note_lines(shown), COLUMNS), ("", {})] if shown else []
 
 
 def note_lines(shown: Sequence[Note], indent: int = INDENT) -> list[Line]:
@@ -131,11 +145,12 @@ def _score_lines(document: JsonReport, columns: int) -> list[Line]:
     if has_no_answers(document):
         return []
     tasks, means = list[Row](), list[Row]()
-    for row in [row for table in score_tables(document) for row in table.rows]:
-        # An asterisk marks the tasks that a calibration checkpoint solves.
-        mark = " *" if row.kind == "task" and row.name in document.model.solved_tasks else ""
-        shown = replace(row, name=f"{MARKS[row.kind]}{row.name}{mark}")
-        (tasks if row.kind == "task" else means).append(shown)
+    for table in score_tables(document):
+        for row in table.rows:
+            # An asterisk marks the tasks that a calibration checkpoint solves.
+            mark = " *" if row.kind == "task" and row.name in document.model.solved_tasks else ""
+            rows = tasks if row.kind == "task" else means
+            rows.append(replace(row, name=f"{MARKS[row.kind]}{row.name}{mark}"))
     lengths = tuple(map(short_length, tested_lengths(document)))
     table = Table(name="score", columns=lengths, rows=(*tasks, *means))
     return _table_lines(table, NAME_WIDTH, CELL_WIDTH, columns) + note_lines(score_notes(document), indent=0)
@@ -182,13 +197,14 @@ def _cell_text(cell: Cell) -> str:
     return f"~{cell.text}" if "rough" in cell.style else cell.text
 
 
-def _wrapped(line: Line, columns: int) -> list[Line]:
-    text, markup = line
-    if len(text) <= columns:
-        return [line]
-    # A continued line is indented like its text.
-    indent = max(INDENT, len(text) - len(text.lstrip()))
-    return [(part, markup) for part in textwrap.wrap(text, columns, subsequent_indent=" " * indent)]
+def _wrapped(lines: Sequence[Line], columns: int) -> list[Line]:
+    """Return lines of at most `columns` columns; a continued line is indented like its text."""
+    shown: list[Line] = []
+    for text, markup in lines:
+        indent = " " * max(INDENT, len(text) - len(text.lstrip()))
+        parts = [text] if len(text) <= columns else textwrap.wrap(text, columns, subsequent_indent=indent)
+        shown += [(part, markup) for part in parts]
+    return shown
 
 
 def _cut_start(text: str, width: int) -> str:

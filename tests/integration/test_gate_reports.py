@@ -95,19 +95,18 @@ def test_a_gate_is_reported_as_a_test(word: VerdictWord, blocking: bool, narrowe
 def test_an_undecided_verdict_that_counts_as_a_pass_is_shown_as_skipped() -> None:
     report, _ = _gate_reports(replace(verdict("undecided"), undecided="pass"), place="t.toml", narrowed=False)
     assert report.outcome == "skipped"
-    assert report.longrepr == ("t.toml", 1, "Skipped: cases without a sample: out of memory")
+    assert report.longrepr[2].startswith("Skipped: cases without a sample: out of memory; ")
 
 
 @pytest.mark.parametrize(
     ("below", "dropped", "message"),
     [
         (True, False, "61.5 is below its floor of 90"),
-        (False, True, "-12.2 against the baseline (9 worse, 2 better of 57 pairs; 4 haystacks worse, 1 better)"),
+        (False, True, "-12.2 against the baseline (9 worse, 2 better of 57 pairs)"),
         (
             True,
             True,
-            "61.5 is below its floor of 90; "
-            "-12.2 against the baseline (9 worse, 2 better of 57 pairs; 4 haystacks worse, 1 better)",
+            "61.5 is below its floor of 90; -12.2 against the baseline (9 worse, 2 better of 57 pairs)",
         ),
     ],
 )
@@ -116,16 +115,13 @@ def test_a_regressed_case_is_a_failed_test_with_its_reason(below: bool, dropped:
     strict = replace(thresholds(), regression=RegressionSettings(cases="fail"))
     report, teardown = _case_reports("test_ruler[vt-4k]", diagnosis, strict, place="t.toml")
     assert (report.nodeid, report.outcome, report.when) == ("t.toml::case[vt-4k]", "failed", "call")
-    assert report.longreprtext == f"test_ruler[vt-4k]: {message}"
+    assert report.longreprtext == f"test_ruler[vt-4k]: fail: {message}"
     assert (teardown.outcome, teardown.when) == ("passed", "teardown")
 
 
 def test_a_regressed_case_is_reported_without_failing_unless_it_is_below_its_floor() -> None:
     report, _ = _case_reports("test_ruler[vt-4k]", replace(BAD, below=False), thresholds(), place="t.toml")
     assert report.outcome == "skipped"
-    assert (
-        report.wasxfail
-        == f"{REPORTED_ONLY}-12.2 against the baseline (9 worse, 2 better of 57 pairs; 4 haystacks worse, 1 better)"
-    )
+    assert report.wasxfail == f"{REPORTED_ONLY}-12.2 against the baseline (9 worse, 2 better of 57 pairs)"
     report, _ = _case_reports("test_ruler[vt-4k]", BAD, thresholds(), place="t.toml")
     assert report.outcome == "failed"

@@ -6,7 +6,7 @@ import base64
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -16,31 +16,25 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
 from longctx.fixtures.records.report import JsonReport
-from longctx.plugins.report.charts.line_charts import Series, evidence_svg, line_svg, score_charts
-from longctx.plugins.report.charts.svg import SHADES, shade_rules
-from longctx.plugins.report.formats import plural, short_length, tested_lengths
+from longctx.plugins.report.charts import SHADES, Series, score_charts
 from longctx.plugins.report.page_samples import Samples, samples_of
-from longctx.plugins.report.sections.comparison import comparison_notes, difference_tables, flip_counts, no_votes
-from longctx.plugins.report.sections.cost import cost_tiles, partial_note
+from longctx.plugins.report.sections.comparison import comparison_notes, difference_tables
+from longctx.plugins.report.sections.cost import cost_text, partial_note
 from longctx.plugins.report.sections.engine import invariance_table, notes_of
 from longctx.plugins.report.sections.failures import failure_table, lowest_table
-from longctx.plugins.report.sections.gates import (
-    evidence_note,
-    gate_groups,
-    gate_text,
-    headline,
-    measured_text,
-    requirement_text,
-    seed_role,
-    warning_texts,
-)
+from longctx.plugins.report.sections.gates import gate_table, run_verdict, seed_role, warning_texts
 from longctx.plugins.report.sections.likelihood import finding_notes, likelihood_table
-from longctx.plugins.report.sections.ruler import effective_length_of, ruler_series
-from longctx.plugins.report.sections.scores import all_cases, depth_tables, helmet_table, score_notes, score_tables
-from longctx.plugins.report.sections.suites import frontier_notes
+from longctx.plugins.report.sections.ruler import effective_length_of, model_facts, ruler_series
+from longctx.plugins.report.sections.scores import (
+    all_cases,
+    at_confidence,
+    depth_tables,
+    score_notes,
+    score_tables,
+)
+from longctx.plugins.report.sections.suites import frontier_notes, question_notes
 from longctx.plugins.report.summary import RunSummary
-from longctx.plugins.report.tables import Note
-from longctx.plugins.verdicts.evaluation import Curve
+from longctx.plugins.report.tables import Note, plural, short_length, tested_lengths
 
 LOWEST_CASES = 12
 # Markup could end the script element that holds the data, and older parsers take U+2028 and U+2029 for line ends.
@@ -51,27 +45,18 @@ ESCAPES = {ord(character): f"\\u{ord(character):04x}" for character in "<>&\u202
 class Details:
     """The values of a run that are in the page and not in the JSON document."""
 
-    confidence: float
-    """The confidence of the means' intervals, from 0 to 1."""
-
     ruler: tuple[Series, ...]
     """RULER's mean and those of its aspects; empty for a run without RULER."""
-
-    curves: Mapping[str, tuple[Curve, ...]]
-    """The evidence by the name of the gate's verdict."""
 
     samples: Samples
 
 
 def details(summary: RunSummary) -> Details:
     """Return the details of the run of a summary."""
-    evaluation = summary.evaluation
+    measured = summary.evaluation.measured
     return Details(
-        confidence=evaluation.thresholds.verdict.confidence,
-        ruler=ruler_series(evaluation),
-        curves=evaluation.curves,
-        samples=samples_of(evaluation.measured.scope.cases, evaluation.measured.results),
-    )
+        ruler=ruler_series(summary.evaluation), samples=samples_of(measured.scope.cases, measured.results)
+    )  # fmt: skip
 
 
 def page(document: JsonReport, details: Details) -> str:
@@ -80,43 +65,39 @@ def page(document: JsonReport, details: Details) -> str:
     All texts of the document must be visible; Jinja and the SVG layer escape their markup.
     """
     likelihood, regression = document.likelihood, document.regression
-    worse, better, pairs = (0, 0, 0) if regression is None else flip_counts(regression)
     return render(
         "report.html.j2",
         script=resource("script.js"),
         title=f"{document.model.name}: long context",
         document=document,
         model=document.model,
+        model_facts=model_facts(document.model),
         run=document.run,
         ruler=document.ruler,
-        headline=headline(document),
+        verdict=document.verdict or run_verdict(document),
         partial=partial_note(document),
         effective_length=effective_length_of(document),
         charts=score_charts(details.ruler, [short_length(length) for length in tested_lengths(document)]),
         tables=score_tables(document),
         score_notes=_texts(score_notes(document)),
+        at_confidence=at_confidence(document),
         depths=depth_tables(document),
-        helmet=helmet_table(document),
-        frontier=_texts(frontier_notes(document)),
+        frontier=_texts([*frontier_notes(document), *question_notes(document)]),
         likelihood=None if likelihood is None else likelihood_table(likelihood, document.cases),
         likelihood_findings=[] if likelihood is None else _texts(finding_notes(likelihood)),
-        invariance=invariance_table(document),
-        gates=gate_groups(document),
-        curves=details.curves,
+        invariance=invariance_table(document.invariance or ()),
+        gates=gate_table(document),
         notes=[*(f"The server {note}" for note in notes_of(document)), *warning_texts(document)],
         seed_role=seed_role(document),
         regression=regression,
-        flips={"worse": worse, "better": better, "pairs": pairs},
         differences=[] if regression is None else difference_tables(document, regression),
-        no_votes=no_votes(document),
         comparison_notes=_texts(comparison_notes(document)),
         failures=failure_table(document),
         lowest=lowest_table(document, LOWEST_CASES),
         cases=all_cases(document),
-        cost=cost_tiles(document),
+        cost=cost_text(document),
         samples=details.samples,
         data_sources=_data_sources(document),
-        confidence=details.confidence,
         data=embedded({"rows": details.samples.rows}),
     )
 
@@ -133,15 +114,14 @@ def _data_sources(document: JsonReport) -> list[str]:
     return [f"{places.get(source, source)}: {plural(count, 'case', 'cases')}" for source, count in counts.items()]
 
 
-def render(template: str, *, script: str = "", chart_style: str = "", **values: Any) -> str:
+def render(template: str, *, script: str = "", **values: Any) -> str:
     """Render a template with the shared style.
 
-    The page's policy allows this style, the script, the style in a chart, and nothing else.
+    The page's policy allows this style, the script, and nothing else.
     """
-    style = f"{resource('style.css')}\n{shade_rules()}"
-    styles = " ".join(f"'{_hash(text)}'" for text in (style, chart_style) if text)
+    style = resource("style.css")
     policy = (
-        f"default-src 'none'; style-src {styles}; script-src '{_hash(script) if script else 'none'}'; "
+        f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script) if script else 'none'}'; "
         "base-uri 'none'; form-action 'none'"
     )
     # Both come from this package, so they need no escaping.
@@ -164,18 +144,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {
-        "length_text": short_length,
-        "requirement": requirement_text,
-        "measured": measured_text,
-        "gate_text": gate_text,
-    }
-    environment.globals |= {
-        "line_svg": line_svg,
-        "evidence_svg": evidence_svg,
-        "evidence_note": evidence_note,
-        "shades": range(0, SHADES + 1, 2),
-    }
+    environment.globals["shades"] = range(0, SHADES + 1, 2)
     return environment
 
 

@@ -80,7 +80,6 @@
       // Splitting at a group puts the matches at the odd places.
       else part.split(pattern).forEach((text, place) => box.append(place % 2 ? make("mark", "", text) : text));
     });
-    if (answer.omitted_after) addGap(answer.omitted_after);
     if (!answer.answer) box.append(make("span", "gap", "(empty)"));
     return box;
   };

@@ -21,10 +21,20 @@ from longctx.fixtures.records.report import (
 )
 from longctx.plugins.config.run_facts import Baseline
 from longctx.plugins.evidence.points import to_points
-from longctx.plugins.report.charts.svg import difference_class
-from longctx.plugins.report.formats import counted, short_length, shown_interval, shown_number, tested_lengths
+from longctx.plugins.report.charts import difference_class
 from longctx.plugins.report.summary import RunSummary, source_of
-from longctx.plugins.report.tables import Cell, Note, Row, Table
+from longctx.plugins.report.tables import (
+    Cell,
+    Note,
+    Row,
+    Table,
+    counted,
+    notes,
+    short_length,
+    shown_interval,
+    shown_number,
+    tested_lengths,
+)
 from longctx.plugins.verdicts.evaluate import Measured
 
 MOST_DROPPED = 10
@@ -95,8 +105,8 @@ def _cause_command(summary: RunSummary, baseline: Baseline) -> str | None:
     if not lost:
         return None
     words = ["longctx", "diagnose", str(absolute(good)), str(absolute(model))]
-    if summary.json_file is not None:
-        words += ["--report", str(absolute(summary.json_file))]
+    if (file := summary.files.get("report_json")) is not None:
+        words += ["--report", str(absolute(file))]
     return shlex.join([*words, "--case", max(lost, key=lost.__getitem__)])
 
 
@@ -117,40 +127,40 @@ def _baseline_scores(measured: Measured) -> dict[str, dict[str, float]]:
     return scores
 
 
-def no_votes(document: JsonReport) -> str:
-    """Return how many compared cases have no vote, and why; empty if all have one."""
-    regression = document.regression
-    if regression is None:
-        return ""
-    compared = [case for case in regression.cases.values() if case.pairs]
-    reasons = Counter(case.no_vote for case in compared if case.no_vote)
-    if not reasons:
-        return ""
-    counts = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common())
-    return f"{reasons.total()} of {len(compared)} cases have no vote in the comparison: {counts}"
-
-
 def comparison_notes(report: JsonReport) -> list[Note]:
-    """Return the settings in which the baseline was computed otherwise, and how much a server's answers vary."""
+    """Return how many samples changed, what differs between the checkpoints, and how far their answers compare."""
     regression = report.regression
     if regression is None:
         return []
-    notes = _difference_notes(report, regression)
+    cases = regression.cases.values()
+    worse, better = sum(case.worse for case in cases), sum(case.better for case in cases)
+    pairs = sum(case.pairs for case in cases)
+    dropped = [case_id for case_id, case in regression.cases.items() if case.dropped]
+    texts = [
+        f"{regression.baseline.name}: {worse:,} worse, {better:,} better of {pairs:,} pairs; "
+        f"cases shown to be worse: {counted(dropped, MOST_DROPPED) or 'none'}"
+    ]
+    reasons = Counter(case.no_vote for case in cases if case.no_vote)
+    if reasons:
+        counts = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common())
+        compared = sum(bool(case.pairs) for case in cases)
+        texts.append(f"{reasons.total()} of {compared} cases do not tell the models apart: {counts}")
+    shown = [*notes("baseline", texts), *_difference_notes(report, regression)]
     model, baseline = report.model.execution, regression.baseline.execution
     if model and baseline:
         names = [name for name in {**model, **baseline} if model.get(name) != baseline.get(name)]
         values = [f"{name} {baseline.get(name, 'unset')}, not {model.get(name, 'unset')}" for name in names]
         if values:
             text = f"the baseline's answers were computed otherwise: {'; '.join(values)}"
-            notes.append(Note(name="baseline", text=text, tone="warning"))
+            shown.append(Note(name="otherwise", text=text, tone="warning"))
     repeated = regression.repeated
     if isinstance(repeated, RepeatedAnswers):
         text = (
             f"{repeated.samples} samples answered twice by the server: {repeated.other_texts} other texts, "
             f"{repeated.other_scores} other scores, so at most {repeated.most:.1f} % of scores differ by themselves"
         )
-        notes.append(Note(name="baseline", text=text))
-    return notes
+        shown.append(Note(name="repeated", text=text))
+    return shown
 
 
 def _difference_notes(report: JsonReport, regression: RegressionSummary) -> list[Note]:
@@ -182,24 +192,6 @@ def _shown_difference(difference: ReportDifference) -> str:
     return f"{subject} is {ours or 'missing'}, not {theirs or 'missing'}"
 
 
-def comparison_text(document: JsonReport, regression: RegressionSummary) -> str:
-    """Return the comparison with the baseline as one sentence."""
-    worse, better, pairs = flip_counts(regression)
-    texts = [f"Against {regression.baseline.name}: {worse} worse, {better} better of {pairs} pairs"]
-    dropped = [case_id for case_id, case in regression.cases.items() if case.dropped]
-    texts.append(f"cases shown to be worse: {counted(dropped, MOST_DROPPED) or 'none'}")
-    if without_vote := no_votes(document):
-        texts.append(without_vote)
-    texts += [note.text for note in comparison_notes(document)]
-    return "; ".join(texts)
-
-
-def flip_counts(regression: RegressionSummary) -> tuple[int, int, int]:
-    """Return how many samples became worse, how many better, and of how many pairs."""
-    cases = regression.cases.values()
-    return sum(case.worse for case in cases), sum(case.better for case in cases), sum(case.pairs for case in cases)
-
-
 def difference_tables(document: JsonReport, regression: RegressionSummary) -> list[Table]:
     """Return the differences from the baseline by task and length, a table for each suite."""
     lengths = tested_lengths(document)
@@ -220,7 +212,7 @@ def _difference_cell(case: CaseComparison | None, task: str, length: int) -> Cel
         return Cell()
     pairs = f"{case.worse} worse, {case.better} better of {case.pairs} pairs"
     if case.no_vote:
-        pairs += f"; {case.no_vote}: no vote"
+        pairs += f"; {case.no_vote}"
     return Cell(
         text=shown_number(case.difference, signed=True) + (" =" if case.no_vote else ""),
         style=difference_class(case.difference) + (" bad" if case.dropped else ""),

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from longctx.fixtures.records.report import JsonReport, ReportTokens
-from longctx.plugins.report.formats import plural
-from longctx.plugins.report.tables import Note
+from longctx.plugins.report.tables import Note, plural
 from longctx.plugins.verdicts.evaluate import Measured
 
 # Start-up and noise take a large share of shorter runs.
@@ -56,34 +55,31 @@ def partial_note(document: JsonReport) -> str:
     return f"partial: {plural(run.deselected, 'case', 'cases')} deselected"
 
 
+def cost_text(document: JsonReport) -> str:
+    """Return the tokens, samples and time that a run took."""
+    run, (samples, planned) = document.run, _sample_counts(document)
+    tokens, share = run.tokens, ""
+    if samples == planned:
+        share = " (a full run)"
+    elif tokens.computed:
+        share = f" (1/{tokens.full_run_equivalent / tokens.computed:.1f} of a full run)"
+    return (
+        f"{shown_count(tokens.computed)} tokens computed{share}, {samples_text(document)}, "
+        f"{run.computed_samples:,} now in {run.seconds:,.0f} s"
+    )
+
+
 def cost_notes(document: JsonReport) -> list[Note]:
     """Return the tokens, samples and time that a run took, and what it leaves out."""
-    run, share = document.run, _share_text(document)
-    shown = f" ({share})" if share else ""
-    shown_notes = [
-        Note(name="cost", text=f"{shown_count(run.tokens.computed)} tokens computed{shown}, {samples_text(document)}"),
-        Note(text=f"{run.computed_samples:,} samples answered in this run, {run.seconds:.0f} s"),
-    ]
+    shown, run = [Note(name="cost", text=cost_text(document))], document.run
     total = sum(run.worker_seconds.values())
     if total >= LEAST_SHOWN_SECONDS:
         spent = sorted(((seconds, name) for name, seconds in run.worker_seconds.items()), reverse=True)
         shares = [f"{name} {seconds / total:.0%}" for seconds, name in spent if seconds >= 0.01 * total]
-        shown_notes.append(Note(text=f"of the workers' time: {', '.join(shares)}"))
+        shown.append(Note(text=f"of the workers' time: {', '.join(shares)}"))
     if note := partial_note(document):
-        shown_notes.append(Note(text=note, tone="warning"))
-    return shown_notes
-
-
-def cost_tiles(document: JsonReport) -> dict[str, str]:
-    """Return the numbers of tokens and samples as texts."""
-    tokens, (samples, planned) = document.run.tokens, _sample_counts(document)
-    return {
-        "tokens": shown_count(tokens.computed),
-        "share": _share_text(document) or "part of a full run",
-        "samples": f"{samples:,}",
-        "planned": f"of {planned:,} planned",
-        "reused": shown_count(tokens.reused),
-    }
+        shown.append(Note(text=note, tone="warning"))
+    return shown
 
 
 def samples_text(document: JsonReport) -> str:
@@ -94,14 +90,6 @@ def samples_text(document: JsonReport) -> str:
 def shown_count(count: int | None) -> str:
     """Return a number of tokens as reports show it."""
     return "unknown" if count is None else f"{count:,}"
-
-
-def _share_text(document: JsonReport) -> str:
-    """Return the tokens as a share of those of all planned samples; empty if they are not known."""
-    tokens, (samples, planned) = document.run.tokens, _sample_counts(document)
-    if samples == planned:
-        return "a full run"
-    return f"1/{tokens.full_run_equivalent / tokens.computed:.1f} of a full run" if tokens.computed else ""
 
 
 def _sample_counts(document: JsonReport) -> tuple[int, int]:

@@ -9,12 +9,12 @@ from msgspec import UNSET, UnsetType
 from longctx.fixtures.records import PropertyFinding
 from longctx.fixtures.records.report import JsonReport, ReportServer
 from longctx.fixtures.records.results import EngineFacts
-from longctx.plugins.report.tables import Cell, Note, Row, Table, Tone, verdict_cell
+from longctx.plugins.report.tables import Cell, Row, Table, verdict_cell
 from longctx.plugins.verdicts.evaluate import Measured
 
 # Single answers may consist of special tokens, which no text shows.
 MISSING_SHARE = 0.05
-WORDS: dict[str, tuple[str, Tone]] = {"pass": ("PASS", "good"), "fail": ("FAIL", "bad"), "skipped": ("-", "warning")}
+WORDS = {"skipped": "not measured"}
 
 
 def failed_properties(document: JsonReport) -> list[str]:
@@ -30,29 +30,15 @@ def held_properties(document: JsonReport) -> list[str]:
     return [f"{holding} of {len(checked)} checked properties of the engine hold"] if checked else []
 
 
-def invariance_notes(findings: Sequence[PropertyFinding]) -> list[Note]:
-    """Return a note for every property of the engine that --invariance checked."""
-    shown = []
-    for finding in findings:
-        word, tone = WORDS[finding.verdict]
-        shown.append(Note(name="invariance", text=f"{word:<5} {finding.name}: {_difference(finding)}", tone=tone))
-    return shown
-
-
-def invariance_table(document: JsonReport) -> Table:
-    """Return the properties of the engine that --invariance checked."""
+def invariance_table(findings: Sequence[PropertyFinding]) -> Table:
+    """Return the properties of the engine that --invariance checked, each with the difference or the answers."""
     rows = []
-    for finding in document.invariance or ():
-        cells = (verdict_cell(finding.verdict), Cell(text=_difference(finding)))
-        rows.append(Row(name=finding.name, cells=cells))
-    return Table(
-        name="Properties of the engine", corner="property", columns=("verdict", "difference"), rows=tuple(rows)
-    )
-
-
-def _difference(finding: PropertyFinding) -> str:
-    """Return the measured difference, and the answers that differ."""
-    return finding.line.removeprefix(f"{finding.name}: ").removeprefix(f"{finding.verdict}: ")
+    for finding in findings:
+        text = finding.line.removeprefix(f"{finding.name}: ").removeprefix(f"{finding.verdict}: ")
+        word = WORDS.get(finding.verdict, finding.verdict)
+        rows.append(Row(name=finding.name, cells=(verdict_cell(word), Cell(text=text))))
+    columns = ("verdict", "difference")
+    return Table(name="Properties of the engine", corner="property", columns=columns, rows=tuple(rows))
 
 
 def server_notes(measured: Measured, facts: EngineFacts | None) -> ReportServer | UnsetType:

@@ -9,12 +9,21 @@ from longctx.fixtures.lengths import format_length
 from longctx.fixtures.records import FailureKind
 from longctx.fixtures.records.report import JsonReport, ReportCase
 from longctx.fixtures.shown_text import one_line
-from longctx.plugins.report.charts.svg import difference_class
-from longctx.plugins.report.formats import counted, shares_text, short_length, shown_number, tested_lengths
-from longctx.plugins.report.tables import Cell, Note, Row, Table, text_row
+from longctx.plugins.report.charts import difference_class
+from longctx.plugins.report.tables import (
+    Cell,
+    Note,
+    Row,
+    Table,
+    shares_text,
+    short_length,
+    shown_number,
+    tested_lengths,
+    text_row,
+)
 
-SHOWN_CASES = 5
 TEXT_WIDTH = 28
+MOST_KINDS = 2
 # Kinds of failure from nearly right to no answer at all; a kind that is not in this order comes last.
 RIGHT = "right"
 ORDER = (
@@ -24,32 +33,18 @@ ORDER = (
 KINDS = tuple(dict.fromkeys((*ORDER, *get_args(FailureKind))))
 
 
-def error_notes(document: JsonReport) -> list[Note]:
-    """Return a note for every distinct error, with the first of its cases."""
-    cases: dict[str, list[str]] = {}
-    for case in document.cases:
-        if case.verdict == "error":
-            cases.setdefault(case.error or "", []).append(_short_id(case))
-    texts = [f"{counted(names, 1)}: {text}" for text, names in cases.items()]
-    return [Note(name="error", text=text, tone="bad") for text in texts]
-
-
-def failure_notes(document: JsonReport) -> list[Note]:
-    """Return an example of the lowest cases; cases that a calibration checkpoint should have solved come first."""
-    solved = document.model.solved_tasks
-    failed = [case for case in document.cases if case.failures]
-    failed.sort(key=lambda case: (case.task not in solved, case.score or 0, case.length))
-    if not failed:
+def failure_notes(document: JsonReport, most: int) -> list[Note]:
+    """Return how many cases score below 100, and the lowest of them, at most so many."""
+    count = sum(bool(case.failures) for case in document.cases)
+    if not count:
         return []
-    shown = [Note(name="below 100", text=f"{len(failed)} of {len(document.cases)} cases, for example")]
-    for case in failed[:SHOWN_CASES]:
-        kinds = shares_text(case.failures.items())
-        shown.append(Note(text=f"{_short_id(case)}: {kinds} of {case.samples}"))
-        example = case.examples[0]
-        depth = "" if example.depth is None else f" at depth {example.depth:.2f}"
-        expected = one_line(", ".join(example.expected), TEXT_WIDTH)
-        answer = repr(one_line(example.got, TEXT_WIDTH)) if example.got else "nothing"
-        shown.append(Note(text=f"    sample {example.index}: expected {expected!r}{depth}, got {answer}"))
+    rows = lowest_table(document, most).rows
+    example = ", the lowest ones:" if rows else ""
+    shown = [Note(name="below 100", text=f"{count} of {len(document.cases)} cases{example}")]
+    for row in rows:
+        score, kinds, expected, answer = (cell.text for cell in row.cells)
+        texts = f"expected {one_line(expected, TEXT_WIDTH)!r}, got {one_line(answer, TEXT_WIDTH)!r}"
+        shown.append(Note(text=f"{row.name}: {score}, {kinds}; {texts}"))
     return shown
 
 
@@ -58,15 +53,20 @@ def _short_id(case: ReportCase) -> str:
 
 
 def lowest_table(document: JsonReport, most: int) -> Table:
-    """Return the cases with the lowest scores, each with its kinds of failure and its first wrong answer."""
+    """Return the cases with the lowest scores, each with its most frequent failures and its first wrong answer.
+
+    Cases that a calibration checkpoint should have solved come first.
+    """
+    solved = document.model.solved_tasks
     wrong = [case for case in document.cases if case.examples]
-    wrong.sort(key=lambda case: (case.score or 0, case.length))
+    wrong.sort(key=lambda case: (case.task not in solved, case.score or 0, case.length))
     rows = []
     for case in wrong[:most]:
         example = case.examples[0]
         expected, answer = one_line(", ".join(example.expected), 60), one_line(example.got, 80) or "(empty)"
-        texts = (shown_number(case.score), shares_text(case.failures.items()), expected, answer)
-        rows.append(text_row(f"{case.task} {short_length(case.length)}", *texts))
+        kinds = Counter(case.failures).most_common(MOST_KINDS)
+        texts = (shown_number(case.score), shares_text(kinds), expected, answer)
+        rows.append(text_row(_short_id(case), *texts))
     columns = ("score", "failures", "expected", "answer")
     return Table(name="Lowest-scoring cases", corner="lowest cases", columns=columns, rows=tuple(rows))
 

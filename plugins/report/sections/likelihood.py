@@ -24,8 +24,7 @@ from longctx.plugins.evidence.likelihood_estimates import (
     LikelihoodEstimates,
 )
 from longctx.plugins.evidence.points import to_points
-from longctx.plugins.report.formats import short_length
-from longctx.plugins.report.tables import Cell, Note, Row, RowKind, Table
+from longctx.plugins.report.tables import Cell, Note, Row, RowKind, Table, short_length
 from longctx.plugins.verdicts.evaluation import Evaluation
 from longctx.plugins.verdicts.likelihood_gates import PanelLikelihood
 

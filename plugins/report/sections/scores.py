@@ -8,21 +8,26 @@ from statistics import fmean
 
 from longctx.fixtures.records.report import JsonReport, ReportCase
 from longctx.fixtures.shown_text import one_line
-from longctx.plugins.report.charts.svg import shade
-from longctx.plugins.report.formats import (
+from longctx.plugins.report.charts import shade
+from longctx.plugins.report.sections.suites import FRONTIER, NOT_SELECTED, QUESTIONS_TEST, Mean, means
+from longctx.plugins.report.tables import (
     DEPTH_BINS,
     FEW_SAMPLES,
+    Cell,
+    Note,
+    Row,
+    Table,
+    counted,
     plural,
     short_length,
     shown_interval,
     shown_number,
     tested_lengths,
+    text_row,
 )
-from longctx.plugins.report.sections.suites import QUESTIONS_TEST, Mean, means
-from longctx.plugins.report.tables import Cell, Note, Row, Table, text_row
 
-TITLES = {"ruler": "RULER", "helmet": "HELMET", "frontier": "Frontier tasks"}
-RULER = "ruler"
+RULER, HELMET = "ruler", "helmet"
+TITLES = {RULER: "RULER", HELMET: "HELMET", FRONTIER: "Frontier tasks"}
 # A case whose prompts take less of the length, in percent, measures less than its name says.
 LOW_FILL, MOST_NAMED = 75, 3
 INTERVALS = ("these samples", "the model")
@@ -47,20 +52,21 @@ def score_tables(document: JsonReport) -> list[Table]:
                 family = suite if mean.is_total else mean.name
                 rows += [baselines.pop(family)] if family in baselines else []
                 rows += _interval_rows(document) if family == RULER else []
-        # The baseline is compared with the selected tasks where a mean over all of a family is not known.
-        for family in [family for family in baselines if _cases_of(document, family, suite)]:
-            rows += [_means_of_selection(document, family), baselines.pop(family)]
+        # Where a mean over all of a family is not known, the baseline stands below that of the selected tasks.
+        for family in [*baselines]:
+            cases = [case for case in document.cases if case.suite == suite and family in (suite, case.category)]
+            rows += [_mean_of(document, cases), baselines.pop(family)] if cases else []
         tables.append(_table(document, TITLES.get(suite, f"Questions: {suite}"), rows))
     return tables
 
 
 def case_table(document: JsonReport, suite: str = "") -> Table:
     """Return the scores of a suite's cases by task and length, or those of all cases."""
-    cases = [case for case in document.cases if suite in ("", case.suite)]
+    cases, confidence = [case for case in document.cases if suite in ("", case.suite)], at_confidence(document)
     by_place = {(case.task, case.length): case for case in cases}
     rows = []
     for task in dict.fromkeys(case.task for case in cases):
-        cells = [_case_cell(by_place.get((task, length))) for length in tested_lengths(document)]
+        cells = [_case_cell(by_place.get((task, length)), confidence) for length in tested_lengths(document)]
         rows.append(Row(name=task, cells=tuple(cells)))
     return _table(document, "", rows)
 
@@ -69,8 +75,9 @@ def score_notes(document: JsonReport) -> list[Note]:
     """Return what the tables of scores do not say by themselves."""
     texts = []
     if any(_interval_rows(document)):
+        of_planned, of_model = INTERVALS
         texts.append(
-            f"{' and '.join(INTERVALS)}: intervals of the mean over the planned samples, and over unlimited ones"
+            f"intervals{at_confidence(document)}: {of_planned}, all that were planned; {of_model}, unlimited ones"
         )
     if any(map(is_rough, document.cases)):
         texts.append(f"~ from fewer than {FEW_SAMPLES} samples: the verdicts needed no more; --full measures all")
@@ -80,9 +87,22 @@ def score_notes(document: JsonReport) -> list[Note]:
         if case.fill is not None and case.fill[0] < LOW_FILL and not case.id.startswith(QUESTIONS_TEST):
             low.append(f"{case.task} at {short_length(case.length)} {case.fill[0]:.0f} % ({case.fill[1]:.0f} %)")
     if low:
-        more = f"; {len(low) - MOST_NAMED} more" if len(low) > MOST_NAMED else ""
-        texts.append(f"filled in the median (at least): {'; '.join(low[:MOST_NAMED])}{more}")
+        texts.append(f"filled in the median (at least): {counted(low, MOST_NAMED)}")
+    lacking = []
+    for category, by_length in (document.helmet.missing if document.helmet else {}).items():
+        for length, reasons in by_length.items():
+            named = [(data_set, reason) for data_set, reason in reasons.items() if reason != NOT_SELECTED]
+            for data_set, reason in named:
+                lacking.append(f"{category} at {short_length(int(length))} lacks {data_set}: {one_line(reason, 100)}")
+    if lacking and any(mean.suite == HELMET for mean in means(document)):
+        texts.append(f"categories without a score: {counted(lacking, MOST_NAMED)}")
     return [Note(text=text) for text in texts]
+
+
+def at_confidence(document: JsonReport) -> str:
+    """Return the confidence of the intervals of cases and of RULER's means as text; empty if it is not known."""
+    confidence = document.run.confidence
+    return "" if confidence is None else f" at {100 * confidence:.4g} % confidence"
 
 
 def depth_tables(document: JsonReport) -> list[Table]:
@@ -105,40 +125,14 @@ def depth_tables(document: JsonReport) -> list[Table]:
     return tables
 
 
-def helmet_table(document: JsonReport) -> Table | None:
-    """Return HELMET's categories at the longest measured length, each with its interval or what its score lacks.
-
-    It is None if no category was measured at any length.
-    """
-    helmet = document.helmet
-    measured = set[int]()
-    for scores in helmet.categories.values() if helmet else ():
-        measured.update(int(length) for length, score in scores.items() if score is not None)
-    if helmet is None or not measured:
-        return None
-    key, results = str(max(measured)), list[tuple[str, str, str, str]]()
-    for category, scores in helmet.categories.items():
-        score, interval = shown_number(scores.get(key)), shown_interval(helmet.intervals.get(category, {}).get(key))
-        missing = helmet.missing.get(category, {}).get(key, {})
-        reasons = one_line("; ".join(f"{dataset}: {reason}" for dataset, reason in missing.items()), 160)
-        # Both ends are the score if the mean is known.
-        results.append((category, score, "" if score in (interval, "-") else interval, reasons))
-    results.append(("average", shown_number(helmet.average.get(key)), "", ""))
-    columns = ["score", "interval", "without a score"]
-    used = [place for place in range(len(columns)) if any(result[place + 1] for result in results)]
-    rows = [text_row(result[0], *(result[place + 1] for place in used)) for result in results]
-    name, shown_columns = f"HELMET's categories at {short_length(int(key))}", tuple(columns[place] for place in used)
-    return Table(name=name, corner="category", columns=shown_columns, rows=tuple(rows))
-
-
 def all_cases(document: JsonReport) -> Table:
     """Return all cases, each with its score, its samples and its verdict."""
     rows = []
     for case in document.cases:
-        verdict: str = f"{case.verdict}: {case.error}" if case.error else case.verdict
+        verdict = f"{case.verdict}: {case.error}" if case.error else case.verdict
         score, interval = shown_number(case.score), shown_interval(case.interval)
         rows.append(text_row(case.id, score, interval, f"{case.samples}", f"{case.planned}", verdict, case.source))
-    columns = ("score", "interval", "samples", "planned", "verdict", "source")
+    columns = ("score", f"interval{at_confidence(document)}", "samples", "planned", "verdict", "source")
     return Table(name="All cases", corner="case", columns=columns, rows=tuple(rows))
 
 
@@ -151,12 +145,21 @@ def _mean_row(document: JsonReport, mean: Mean) -> Row:
     cells = []
     for length in tested_lengths(document):
         score = mean.scores.get(str(length))
-        cells.append(Cell() if score is None else Cell(text=shown_number(score), style=f"s{shade(score)}"))
+        title = _category_interval(document, mean.name, length) if mean.suite == HELMET else ""
+        shown = Cell() if score is None else Cell(text=shown_number(score), style=f"s{shade(score)}", title=title)
+        cells.append(shown)
     name = f"{TITLES[mean.suite]} {mean.name}" if mean.is_total else f"{mean.name} mean"
     return Row(name=name, cells=tuple(cells), kind="total" if mean.is_total else "mean")
 
 
-def _case_cell(case: ReportCase | None) -> Cell:
+def _category_interval(document: JsonReport, category: str, length: int) -> str:
+    """Return the interval of a HELMET category as text; empty without one."""
+    helmet = document.helmet
+    interval = helmet.intervals.get(category, {}).get(str(length)) if helmet else None
+    return f"interval {shown_interval(interval)} at {100 * helmet.confidence:.4g} %" if helmet and interval else ""
+
+
+def _case_cell(case: ReportCase | None, confidence: str) -> Cell:
     if case is None:
         return Cell(title="not planned")
     if case.verdict == "error":
@@ -164,7 +167,7 @@ def _case_cell(case: ReportCase | None) -> Cell:
         return Cell(text="error", style="error", title=reason, task=case.task, length=case.length)
     if case.score is None:
         return Cell(title="no sample was started", task=case.task, length=case.length)
-    title = f"interval {shown_interval(case.interval)}, {case.samples} of {case.planned} samples"
+    title = f"interval {shown_interval(case.interval)}{confidence}, {case.samples} of {case.planned} samples"
     if case.fill is not None:
         title += f", filled {case.fill[0]:.0f} % in the median, {case.fill[1]:.0f} % at least"
     styles = [f"s{shade(case.score)}"]
@@ -187,18 +190,13 @@ def _baselines(document: JsonReport) -> dict[str, Row]:
     return rows
 
 
-def _cases_of(document: JsonReport, family: str, suite: str) -> list[ReportCase]:
-    """Return the cases of a family that are in a suite: RULER's, or those of one of HELMET's categories."""
-    return [case for case in document.cases if case.suite == suite and family in (suite, case.category)]
-
-
-def _means_of_selection(document: JsonReport, family: str) -> Row:
-    """Return the mean over a family's selected cases at each length, as that of the baseline is taken."""
+def _mean_of(document: JsonReport, cases: Sequence[ReportCase]) -> Row:
+    """Return the mean over the cases at each length."""
     means = []
     for length in tested_lengths(document):
-        cases = [case for case in document.cases if family in (case.suite, case.category) and case.length == length]
-        scores = [case.score for case in cases if case.score is not None]
-        means.append(shown_number(fmean(scores) if scores and len(scores) == len(cases) else None))
+        scores = [case.score for case in cases if case.length == length]
+        known = [score for score in scores if score is not None]
+        means.append(shown_number(fmean(known) if known and len(known) == len(scores) else None))
     return text_row("these tasks", *means, kind="mean")
 
 

@@ -25,8 +25,7 @@ from longctx.fixtures.records.report_parts import (
 from longctx.plugins.config.run_facts import RunFacts
 from longctx.plugins.evidence.clusters import ESTIMATE_ALPHA
 from longctx.plugins.evidence.points import to_points
-from longctx.plugins.report.formats import short_length, shown_number
-from longctx.plugins.report.tables import Note, notes
+from longctx.plugins.report.tables import Note, notes, short_length, shown_number
 from longctx.plugins.thresholds.records import CATEGORIES
 from longctx.plugins.verdicts.evaluation import Evaluation
 
@@ -55,6 +54,7 @@ BREAKS_BELOW = 50.0
 QUESTIONS_TEST = "test_questions["
 # The part of a score that tells the share of its text that a cut removed.
 CUT_PART = "cut"
+NOT_SELECTED = "not selected"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,7 +146,7 @@ def _missing(
         result = evaluation.measured.results.get(case.id)
         if result is None or result.score is None:
             reason = unavailable.get(case.id) or (result.error if result else None)
-            reasons[case.task] = reason or ("no sample was started" if case.task in selected else "not selected")
+            reasons[case.task] = reason or ("no sample was started" if case.task in selected else NOT_SELECTED)
     return reasons
 
 

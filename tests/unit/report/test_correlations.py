@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from longctx.cli import main
 from longctx.fixtures.records.report import report_data
-from longctx.plugins.report.correlations import correlation
 from longctx.plugins.report.document import document
+from longctx.plugins.report.history import correlation
 from longctx.plugins.thresholds.records import CATEGORIES
 from tests.helpers.pages import tables_of
 from tests.helpers.reports import run_summary
@@ -44,16 +44,13 @@ def test_a_rank_correlation_depends_on_ranks_only_and_lies_in_its_interval(pairs
     assert (turned.low, turned.high) == pytest.approx((-found.high, -found.low))
 
 
-def test_known_correlations() -> None:
+@pytest.mark.parametrize(("first", "second", "value"), [
     # Ranks 1 to 5 against 2, 1, 4, 3, 5: 1 - 6 * 4 / 120.
-    found = correlation([1, 2, 3, 4, 5], [20, 10, 40, 30, 50])
-    assert found is not None
-    assert found.value == pytest.approx(0.8)
-    perfect = correlation(range(20), range(20))
-    assert perfect is not None
-    assert perfect.value == pytest.approx(1)
-    assert 0.9 < perfect.low < perfect.high < 1
-    assert correlation([1, 2, 3], [1, 2, 3]) is None
+    ([1, 2, 3, 4, 5], [20, 10, 40, 30, 50], 0.8), (range(20), range(20), 1.0), ([1, 2, 3], [1, 2, 3], None),
+])  # fmt: skip
+def test_known_correlations(first: Sequence[int], second: Sequence[int], value: float | None) -> None:
+    found = correlation(first, second)
+    assert (found and found.value) == (value and pytest.approx(value))
 
 
 def report(step: int, ruler: float, categories: Mapping[str, float]) -> dict[str, Any]:

@@ -5,16 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from xml.etree import ElementTree
 
 import pytest
-from jsonschema import Draft202012Validator
-from markupsafe import escape
 
-from longctx.plugins.report.markdown import markdown_text as rendered_markdown_text
 from tests.helpers.pages import rows_of, tables_of
 from tests.helpers.reports import NASTY, markdown_rows, shown
-from tests.helpers.runs import SCHEMA, CompletedRun, calibration_checkpoint, completed_run
+from tests.helpers.runs import CompletedRun, calibration_checkpoint, completed_run
 from tests.helpers.servers import ChatServer, needles_within
 
 LENGTHS = (900, 1000)
@@ -36,25 +32,6 @@ def store_replaced(self, journal, job, generation):
 
 AnswerScorer.store = store_replaced
 """
-# The elements that Jenkins' xunit plugin (junit-10.xsd) and pytest know: the children that an element may have, the
-# attributes that it must have, and those that it may have besides.
-JUNIT: dict[str, tuple[set[str], set[str], set[str]]] = {
-    "testsuites": ({"testsuite"}, set(), {"name"}),
-    "testsuite": (
-        {"properties", "testcase"},
-        {"name", "tests", "failures", "errors"},
-        {"skipped", "time", "timestamp", "hostname"},
-    ),
-    "properties": ({"property"}, set(), set()),
-    "property": (set(), {"name", "value"}, set()),
-    "testcase": (
-        {"properties", "skipped", "error", "failure", "system-out", "system-err"},
-        {"name"},
-        {"classname", "time", "file", "line"},
-    ),
-    "failure": (set(), set(), {"message", "type"}),
-    "skipped": (set(), set(), {"message", "type"}),
-}
 
 
 @pytest.fixture(scope="module")
@@ -82,16 +59,6 @@ def tables(page_text: str) -> dict[str, list[list[str]]]:
     return tables_of(page_text)
 
 
-def test_the_run_ends_and_its_json_report_follows_the_schema(run: CompletedRun) -> None:
-    assert run.exit_code in (0, 1), run.errors
-    Draft202012Validator(SCHEMA).validate(run.report)
-    assert run.report["run"]["step"] == 1200
-    answers = [example["got"] for case in run.report["cases"] for example in case["examples"]]
-    assert any("<script>" in answer for answer in answers)
-    assert any("\ud800" in answer for answer in answers)
-    assert any("\x00" in answer for answer in answers)
-
-
 def test_every_case_has_the_same_score_in_all_reports(
     run: CompletedRun, markdown_text: str, tables: dict[str, list[list[str]]]
 ) -> None:
@@ -110,26 +77,6 @@ def test_every_case_has_the_same_score_in_all_reports(
         assert terminal[case["task"]][-len(LENGTHS) :][column] == score
 
 
-def test_means_and_effective_length_are_the_same_in_all_reports(
-    run: CompletedRun, page_text: str, markdown_text: str, tables: dict[str, list[list[str]]]
-) -> None:
-    ruler = run.report["ruler"]
-    heatmap = {row[0]: row[1:] for row in tables["RULER: score by task and length"][1:]}
-    markdown = markdown_rows(markdown_text)
-    terminal = {line[2:22].strip(): line[22:].split() for line in run.output.splitlines() if line.startswith("= ")}
-    for name, scores in (*ruler["aspects"].items(), ("RULER", ruler["scores"])):
-        row = [shown(scores[str(length)]) for length in LENGTHS]
-        assert heatmap[f"{name} mean"] == markdown[f"{name} mean"] == terminal[f"{name} mean"] == row
-    label = ruler["effective_length_label"]
-    assert label is not None
-    assert f'id="effective">{label.replace("<", "&lt;")}</p>' in page_text
-    assert f"Effective length **{label.replace('<', '&lt;')}**" in markdown_text
-    assert re.search(rf"^effective +{re.escape(label)}, claimed", run.output, re.MULTILINE)
-    suite = ElementTree.parse(run.folder / "junit.xml").findall("./testsuite/properties/property")
-    properties = {node.get("name"): node.get("value") for node in suite}
-    assert properties["ruler.effective_length"] == label
-
-
 def test_verdict_gates_and_cost_are_the_same_in_all_reports(
     run: CompletedRun, page_text: str, markdown_text: str
 ) -> None:
@@ -139,13 +86,6 @@ def test_verdict_gates_and_cost_are_the_same_in_all_reports(
     for gate in run.report["gates"]:
         assert gate["reason"].replace("<", "&lt;").replace("'", "&#39;") in page_text
         assert run.junit_properties(f"gate[{gate['name']}]")["verdict"] == gate["verdict"]
-
-
-def test_the_junit_file_follows_its_schema(run: CompletedRun) -> None:
-    for element in ElementTree.parse(run.folder / "junit.xml").getroot().iter():
-        children, required, optional = JUNIT[element.tag]
-        assert {child.tag for child in element} <= children
-        assert required <= set(element.attrib) <= required | optional
 
 
 def test_no_report_has_control_characters_or_markup_of_a_model(
@@ -186,18 +126,3 @@ def test_a_flipped_sample_shows_the_baselines_answer(compared: CompletedRun) -> 
         assert row["expected"][0] in row["flip"]["answer"]
         assert row["expected"][0] not in row["answer"]
         assert row["excerpt"]["needle"] == row["expected"][0]
-
-
-def test_a_regression_gate_is_the_same_in_all_reports(compared: CompletedRun) -> None:
-    gates = [gate for gate in compared.report["gates"] if gate["kind"] == "regression"]
-    page_text, markdown = ((compared.folder / f"report{end}").read_text(encoding="utf-8") for end in (".html", ".md"))
-    terminal = " ".join(compared.output.split())
-    assert gates
-    for gate in gates:
-        assert f"lost {-gate['measured']:.1f} points " in gate["reason"]
-        assert escape(gate["reason"]) in page_text
-        assert rendered_markdown_text(gate["reason"], 160) in markdown
-        assert f"{gate['name']}: {' '.join(gate['reason'].split())}" in terminal
-        properties = compared.junit_properties(f"gate[{gate['name']}]")
-        assert float(properties["measured"]) == pytest.approx(gate["measured"], abs=1e-4)
-        assert properties["verdict"] == gate["verdict"]

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from jsonschema import Draft202012Validator
 
 from longctx.fixtures.installation import CASES_DIRECTORY
-from longctx.plugins.reports import check_outputs, write
+from longctx.plugins.reports import check_outputs
 from tests.helpers.paths import REPOSITORY
 from tests.helpers.runs import SCHEMA, run_pytest
 
@@ -54,54 +52,27 @@ def test_a_report_that_cannot_be_written_does_not_stop_the_others(tmp_path: Path
     assert not list(tmp_path.glob(".report*"))
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        (
-            ("--report-json=r.x", "--report-md=./r.x"),
-            "--report-json: FOLDER/r.x is the place of --report-md; give each",
-        ),
-        (("--report-json=r.x", "--junitxml=link.x"), "--report-json: FOLDER/r.x is the place of --junitxml; give each"),
-        (("--report-html=a/../r.x", "--samples-jsonl=r.x"), "--report-html: FOLDER/a/../r.x is the place of --samples"),
-        (
-            ("--report-json=r.x", "--junitxml=r.x/j.xml"),
-            "--junitxml: FOLDER/r.x/j.xml is within the file of --report-json",
-        ),
-        (("--report-json=r.x", "--tensorboard=r.x/tb"), "--tensorboard: FOLDER/r.x/tb is within the file of --report-"),
-        (("--report-html=folder",), "--report-html: cannot write FOLDER/folder (it is a directory); give a file in a"),
-        (
-            ("--report-md=whole.x/r.md",),
-            "--report-md: cannot write FOLDER/whole.x/r.md (its directory is a file); give",
-        ),
-        (
-            ("--junitxml=/dev/full",),
-            "--junitxml: cannot write /dev/full (it is a device, a pipe or a socket); give a file",
-        ),
-        (
-            ("--junitxml=/proc/x/j.xml",),
-            "--junitxml: cannot write /proc/x/j.xml (No such file or directory); give a file",
-        ),
-        (
-            ("--junitxml=whole.x/j.xml",),
-            "--junitxml: cannot write FOLDER/whole.x/j.xml (its directory is a file); give a file",
-        ),
-    ],
-)
-def test_outputs_that_cannot_all_be_written_are_refused_before_the_run(
-    tmp_path: Path, options: Sequence[str], said: str
-) -> None:
+OUTPUTS: dict[str, str] = {
+    "--report-json=r.x --report-md=./r.x": "--report-json: FOLDER/r.x is the place of --report-md; give each",
+    "--report-json=r.x --junitxml=link.x": "--report-json: FOLDER/r.x is the place of --junitxml; give each",
+    "--report-html=a/../r.x --samples-jsonl=r.x": "--report-html: FOLDER/a/../r.x is the place of --samples",
+    "--report-json=r.x --junitxml=r.x/j.xml": "--junitxml: FOLDER/r.x/j.xml is within the file of --report-json",
+    "--report-json=r.x --tensorboard=r.x/tb": "--tensorboard: FOLDER/r.x/tb is within the file of --report-",
+    "--report-html=folder": "--report-html: cannot write FOLDER/folder (it is a directory); give a file in a",
+    "--report-md=whole.x/r.md": "--report-md: cannot write FOLDER/whole.x/r.md (its directory is a file); give",
+    "--junitxml=/dev/full": "--junitxml: cannot write /dev/full (it is a device, a pipe or a socket); give a file",
+    "--junitxml=/proc/x/j.xml": "--junitxml: cannot write /proc/x/j.xml (No such file or directory); give a file",
+    "--junitxml=whole.x/j.xml": "--junitxml: cannot write FOLDER/whole.x/j.xml (its directory is a file); give a file",
+}
+
+
+@pytest.mark.parametrize(("options", "said"), OUTPUTS.items())
+def test_outputs_that_cannot_all_be_written_are_refused_before_the_run(tmp_path: Path, options: str, said: str) -> None:
     (tmp_path / "link.x").symlink_to("r.x")
     (tmp_path / "whole.x").touch()
     (tmp_path / "folder").mkdir()
-    named = [re.sub(r"=(?!/)", f"={tmp_path}/", option) for option in options]
+    named = [re.sub(r"=(?!/)", f"={tmp_path}/", option) for option in options.split()]
     config = pytest.Config.fromdictargs({}, [f"--rootdir={REPOSITORY}", str(REPOSITORY / CASES_DIRECTORY), *named])
     with pytest.raises(pytest.UsageError) as error:
         check_outputs(config)
     assert str(error.value).startswith(said.replace("FOLDER", str(tmp_path)))
-
-
-def test_a_failed_write_leaves_no_partial_file(tmp_path: Path) -> None:
-    (tmp_path / "r.json").mkdir()
-    with pytest.raises(IsADirectoryError):
-        write(tmp_path / "r.json", json.dumps([1]))
-    assert [path.name for path in tmp_path.iterdir()] == ["r.json"]

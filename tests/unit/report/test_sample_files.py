@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -58,31 +57,3 @@ def test_every_case_has_a_log_with_all_its_samples() -> None:
             assert sample["target"] == list(outcome.references)
             assert sample["scores"]["score"]["value"] == outcome.score.value
             assert sample["output"]["choices"][0]["message"]["content"] == visible(outcome.generation.text)
-
-
-def test_a_log_has_the_mean_score_or_the_error_of_its_case() -> None:
-    for case, result in SUMMARY.evaluation.measured.results.items():
-        log = read(case)
-        means = [score["metrics"]["mean"]["value"] for score in log["results"]["scores"]]
-        assert means == ([] if result.score is None else [result.score])
-        assert log["status"] == ("success" if result.error is None else "error")
-        assert (log["error"] or {}).get("message") == result.error
-
-
-def test_inspect_ai_reads_the_logs(tmp_path: Path) -> None:
-    library = pytest.importorskip(
-        "inspect_ai.log", reason="inspect_ai is not installed; it is not needed to write logs"
-    )
-    for name, text in LOGS.items():
-        (tmp_path / name).write_text(text, encoding="utf-8")
-    listed = library.list_eval_logs(str(tmp_path))
-    assert len(listed) == len(SUMMARY.evaluation.measured.results)
-    for info in listed:
-        log = library.read_eval_log(info.name)
-        result = SUMMARY.evaluation.measured.results[log.eval.metadata["case"]]
-        assert sum(sample.scores["score"].value for sample in log.samples) == pytest.approx(
-            sum(outcome.score.value for outcome in result.outcomes)
-        )
-        assert {sample.output.completion for sample in log.samples} == {
-            visible(o.generation.text) for o in result.outcomes
-        }

@@ -35,23 +35,14 @@ def row_of(text: str, *references: str, depths: tuple[float, ...] = ()) -> dict[
     return dict(row)
 
 
-@given(st.text("ab .", max_size=2000), st.text("ab", min_size=1, max_size=20))
-def test_all_characters_of_an_answer_are_shown_or_counted(text: str, reference: str) -> None:
-    row = row_of(text, reference)
+@given(st.text("ab .", max_size=2000))
+def test_all_characters_of_an_answer_are_shown_or_counted(text: str) -> None:
+    row = row_of(text, "a")
     shown = row["answer"] + row.get("ending", "")
-    assert len(shown) + row.get("omitted", 0) + row.get("omitted_after", 0) == len(text)
+    assert len(shown) + row.get("omitted", 0) == len(text)
     assert len(shown) <= ANSWER_CHARACTERS
     assert text.startswith(row["answer"])
-    assert row.get("ending", "") in text
-    if "omitted_after" not in row:
-        assert text.endswith(row.get("ending", ""))
-
-
-@given(st.integers(0, 3000), st.integers(0, 3000))
-def test_a_reference_in_the_middle_of_a_long_answer_is_shown(before: int, after: int) -> None:
-    """A model that thinks aloud writes much before and after its answer."""
-    row = row_of(f"{'hmm ' * before}Value-77 {'well ' * after}", "value-77")
-    assert "Value-77" in row["answer"] + row.get("ending", "")
+    assert text.endswith(row.get("ending", ""))
 
 
 def test_all_depths_are_given_if_there_are_several() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from longctx.fixtures.records import VerdictWord
 from longctx.plugins.evidence.effective_length import effective_length
-from longctx.plugins.report.gate_reasons import reason_text
+from longctx.plugins.report.gate_reasons import REMEDIES, reason_text
 from longctx.plugins.thresholds.records import VerdictSettings
 from longctx.plugins.verdicts.evaluate import (
     GateEvaluator,
@@ -23,6 +23,7 @@ from tests.helpers.queues import ASPECTS, LENGTHS, LEVEL, case, evaluator_of, sc
 
 REACH = replace(LEVEL, name="reach", kind="effective_length")
 AVERAGE = replace(LEVEL, name="average", kind="weighted_average", rising=True)
+MORE = REMEDIES["too few samples"]
 MANY = tuple(case(task, length, 100) for task in ASPECTS for length in LENGTHS)
 
 
@@ -71,20 +72,20 @@ def test_a_budget_leaves_a_close_score_undecided() -> None:
     without_samples, with_one_sample, undecided = evaluator.verdicts()
     assert {verdict.verdict for verdict in evaluator.verdicts()} == {"undecided"}
     assert (reason_text(without_samples), without_samples.measured, without_samples.samples, without_samples.of) == (
-        "cases without a sample: 3 of 3",
+        f"cases without a sample: 3 of 3; {MORE}",
         None,
         0,
         300,
     )
     assert (reason_text(with_one_sample), with_one_sample.measured, with_one_sample.samples) == (
-        "cases without a sample: 2 of 3",
+        f"cases without a sample: 2 of 3; {MORE}",
         None,
         1,
     )
     assert undecided.interval is not None
     assert undecided.interval[0] < 80 < undecided.interval[1]
     assert undecided.samples == 60
-    assert reason_text(undecided).endswith(", needs more than 80; undecided (60 of 300 samples)")
+    assert reason_text(undecided).endswith(f", needs more than 80 (60 of 300 samples); {MORE}")
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -170,7 +171,8 @@ def test_the_reason_names_an_undecided_length(shares: dict[int, float], at_least
     undecided = "2K" if word == "undecided" else "1K"
     assert (verdict.verdict, verdict.measured) == (word, None)
     needs = "needs at least 2K (mean above 80)"
-    assert reason_text(verdict) == f"undecided at {undecided}; {needs} ({verdict.samples} of 900 samples)"
+    remedy = f"; {MORE}" if word == "undecided" else ""
+    assert reason_text(verdict) == f"not decided at {undecided}; {needs} ({verdict.samples} of 900 samples){remedy}"
 
 
 def test_a_weighted_average_of_all_samples_is_compared_exactly() -> None:
@@ -191,7 +193,7 @@ def test_a_weighted_average_of_some_samples_is_decided_by_its_interval() -> None
     gates = [replace(AVERAGE, above=above) for above in (40.0, 80.0, 99.0)]
     low, close, high = GateEvaluator(thresholds(*gates), part.measured).verdicts()
     assert [verdict.verdict for verdict in (low, close, high)] == ["pass", "undecided", "fail"]
-    assert reason_text(close).endswith(", needs more than 80; undecided (450 of 900 samples)")
+    assert reason_text(close).endswith(f", needs more than 80 (450 of 900 samples); {MORE}")
     assert close.interval is not None
     levels = [verdict.interval for verdict in part.verdicts()]
     for bound, sign in ((0, 1), (1, -1)):

@@ -88,7 +88,7 @@ def test_a_drop_fails_only_at_its_length() -> None:
     assert dropped.interval[1] < -5
     worse = round(-dropped.measured * dropped.samples / 100)
     lost = f"lost {-dropped.measured:.1f} points (at least {-dropped.interval[1]:.1f}); 10 allowed"
-    chance = "an unchanged model loses as much in 1 of 8 200 draws"
+    chance = "unchanged models lose as much in one of 3 comparisons in 1 of 2,700 runs"
     assert reason_text(dropped) == f"{lost} ({worse} worse, 0 better of {dropped.samples} pairs); {chance}"
 
 
@@ -136,7 +136,7 @@ def test_too_few_pairs_are_undecided_and_count_as_configured(most: int, counts: 
         # The model's sample is measured first, so its last one has no pair yet.
         assert (verdict.verdict, verdict.samples, verdict.of) == ("undecided", max(0, most - 1), 300)
         assert (verdict.measured is None) == (most <= 1)
-        said = "undecided, lost" if most > 1 else "too few samples to compare: none has an answer of both models"
+        said = "lost" if most > 1 else "too few samples to compare: none has an answer of both models"
         assert said in reason_text(verdict)
         assert blocks(verdict, narrowed=False) == (counts == "fail")
 
