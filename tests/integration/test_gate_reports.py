@@ -95,7 +95,7 @@ def test_a_gate_is_reported_as_a_test(word: VerdictWord, blocking: bool, narrowe
 def test_an_undecided_verdict_that_counts_as_a_pass_is_shown_as_skipped() -> None:
     report, _ = _gate_reports(replace(verdict("undecided"), undecided="pass"), place="t.toml", narrowed=False)
     assert report.outcome == "skipped"
-    assert report.longrepr[2].startswith("Skipped: cases without a sample: out of memory; ")
+    assert "Skipped: cases without a sample: out of memory; " in str(report.longrepr)
 
 
 @pytest.mark.parametrize(
