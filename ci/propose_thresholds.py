@@ -117,8 +117,12 @@ def _check(reports: Sequence[JsonReport]) -> None:
 
 def _shared_scores(reports: Sequence[JsonReport]) -> dict[_Panel, list[_Score]]:
     """Return the scores of all runs on every panel that all of them have."""
-    families = [_family_scores(report) for report in reports]
-    return {panel: [run[panel] for run in families] for panel in families[0] if all(panel in run for run in families)}
+    runs = [_family_scores(report) for report in reports]
+    shared = {}
+    for panel in runs[0]:
+        if all(panel in run for run in runs):
+            shared[panel] = [run[panel] for run in runs]
+    return shared
 
 
 def _family_scores(report: JsonReport) -> dict[_Panel, _Score]:
@@ -186,7 +190,9 @@ def _score_falls(panels: Mapping[_Panel, Sequence[_Score]], runs: int) -> list[_
 
 def _level(panel: _Panel, scores: Sequence[_Score]) -> str:
     """Return the gate on a panel, with the evidence for its threshold."""
-    kind = 'kind = "level"' if panel.family == RULER else f'kind = "category"\ncategory = "{panel.family}"'
+    kind = 'kind = "level"'
+    if panel.family != RULER:
+        kind = f'kind = "category"\ncategory = "{panel.family}"'
     length = format_length(panel.length)
     values = [score.score for score in scores]
     worst = min(scores, key=lambda score: score.low)

@@ -220,7 +220,8 @@ class Watch:
 
     def _start(self, checkpoint: CompleteCheckpoint) -> None:
         step = checkpoint.step
-        baselines = self.baselines.of(step, [complete.step for complete in self._complete])
+        complete = [other.step for other in self._complete]
+        baselines = self.baselines.of(step, complete)
         against = ", ".join(f"{baseline.role} ({baseline.name})" for baseline in baselines)
         print_timed(f"{step.name}: measuring" + (f", against {against}" if against else ""))
         report = self.settings.out / f"{step.name}-{checkpoint.fingerprint[:12]}.json"
@@ -229,7 +230,8 @@ class Watch:
             gpus=gpus, checkpoint=checkpoint, record=partial(self._record, checkpoint, baselines, report)
         )  # fmt: skip
         runner = replace(self.runner, gpus=gpus, alerted=self._cases_alerted_before(step.number))
-        self._in_progress[self.settings.execution.submit(runner.measure, checkpoint, baselines, report)] = started
+        future = self.settings.execution.submit(runner.measure, checkpoint, baselines, report)
+        self._in_progress[future] = started
 
     def _due_search(self, new: Sequence[CompleteCheckpoint]) -> tuple[Alert, Gap] | None:
         """Return the next search of skipped steps; None during another one."""
@@ -242,8 +244,9 @@ class Watch:
     def _start_search(self, alert: Alert, gap: Gap) -> None:
         good, bad, settings = gap.good.step, gap.bad.step, self.settings
         print_timed(f"alert at step {alert.first.step}: searching {len(gap.between)} steps from {good} to {bad}")
-        options = [*settings.suite.given, *(["--launch", settings.launch] if settings.launch else [])]
-        options += settings.steps.words
+        options = [*settings.suite.given, *settings.steps.words]
+        if settings.launch:
+            options += ["--launch", settings.launch]
         processes = LocalProcesses(cancelled=settings.execution.cancelled)
         started = _Started(gpus=self._free_gpus.pop(), record=partial(self._record_search, alert))
         folder = self.alert_text.folder_of(alert)
