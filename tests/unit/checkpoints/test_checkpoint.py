@@ -65,7 +65,7 @@ def claims(tokens: int, original: int | None = None, **rope: Any) -> dict[str, A
     return {"max_position_embeddings": tokens, "rope_scaling": rope | more}
 
 
-LONGROPE = {"type": "longrope", "long_factor": [1.0], "short_factor": [1.0]}
+LONGROPE: dict[str, Any] = {"type": "longrope", "long_factor": [1.0], "short_factor": [1.0]}
 LAYER_TYPES = {"full_attention": {"rope_type": "linear", "factor": 8.0}, "sliding_attention": {"rope_type": "default"}}
 CLAIMS: tuple[tuple[dict[str, Any], int | None], ...] = (
     ({"max_position_embeddings": 8192}, 8192), ({"n_positions": 1024}, 1024), ({}, None),
