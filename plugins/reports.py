@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import shutil
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from datetime import UTC, datetime
 from itertools import permutations
 from pathlib import Path
@@ -80,6 +81,8 @@ def pytest_configure(config: pytest.Config) -> None:
             except ScalarsError as error:
                 raise usage_error(error) from error
     check_outputs(config)
+    if config.option.xmlpath:
+        config.pluginmanager.register(_JunitFile(), "longctx-junit-file")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -151,6 +154,39 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         terminalreporter.write_line(f"report     none: nothing was measured for {', '.join(requested)}")
 
 
+class _JunitFile:
+    """Let pytest write its JUnit file like the other reports: whole or not at all, and without losing the verdict."""
+
+    @pytest.hookimpl(wrapper=True, trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> Generator[None]:
+        from _pytest.junitxml import xml_key
+
+        config = session.config
+        xml = config.stash.get(xml_key, None)
+        if xml is None:
+            yield
+            return
+        target = absolute(xml.logfile)
+        temporary = target.with_name(f".{target.name}.{os.getpid()}")
+        xml.logfile = str(temporary)
+        try:
+            yield
+            temporary.replace(target)
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            config.stash.setdefault(WRITE_ERRORS, {})["xmlpath"] = _write_error("--junitxml", target, error)
+            if session.exitstatus == pytest.ExitCode.OK:
+                session.exitstatus = pytest.ExitCode.TESTS_FAILED
+            # Otherwise it would say that it has written the file.
+            config.pluginmanager.unregister(xml)
+            del config.stash[xml_key]
+        finally:
+            xml.logfile = str(target)
+            with contextlib.suppress(OSError):
+                temporary.unlink()
+
+
 class _VisibleTexts:
     """Clean the texts of every test before the terminal, JUnit and the log show them."""
 
@@ -210,12 +246,15 @@ def _write_reports(config: pytest.Config, summary: RunSummary) -> dict[str, str]
         except ScalarsError as error:
             errors[option] = str(error)
         except OSError as error:
-            errors[option] = (
-                f"{OPTIONS[option].flag}: cannot write {target} ({error.strerror or error}); every answer is in the "
-                "journal: free space or name another place, and the same command writes it without running the model "
-                "again"
-            )
+            errors[option] = _write_error(OPTIONS[option].flag, target, error)
     return errors
+
+
+def _write_error(flag: str, target: Path | str, error: OSError) -> str:
+    return (
+        f"{flag}: cannot write {target} ({error.strerror or error}); every answer is in the journal: "
+        "free space or name another place, and the same command writes it without running the model again"
+    )
 
 
 def _write_report(option: str, target: Path | str, summary: RunSummary, document: JsonReport) -> None:

@@ -21,6 +21,8 @@ from pathlib import Path
 def pytest_collection_finish(session):
     folder = Path(__file__).parent
     (folder / "gone").rmdir()
+    (folder / "junit").rmdir()
+    (folder / "junit").write_text("")
     (folder / "report.md").mkdir()
     (folder / "tb").rmdir()
     (folder / "tb").write_text("")
@@ -34,6 +36,7 @@ def test_a_report_that_cannot_be_written_does_not_stop_the_others(tmp_path: Path
         "--report-html": "gone/report.html",
         "--report-md": "report.md",
         "--tensorboard": "tb",
+        "--junitxml": "junit/x.xml",
     }
     targets = [f"{option}={tmp_path}/{name}" for option, name in lost.items()]
     writable = ("--report-json", f"{tmp_path}/report.json")
@@ -43,6 +46,7 @@ def test_a_report_that_cannot_be_written_does_not_stop_the_others(tmp_path: Path
     assert "failed" not in run.counts
     assert run.exit_code == 1
     Draft202012Validator(SCHEMA).validate(run.report)
+    assert "generated xml file" not in run.output
     lines = run.output.splitlines()
     assert f"report     {tmp_path}/report.json" in lines
     for option, name in lost.items():
