@@ -33,7 +33,7 @@ from longctx.fixtures.checkpoints.checkpoint import Checkpoint
 from longctx.fixtures.engines.hf.batches import DecodingRows, places_for
 from longctx.fixtures.engines.hf.engine import BATCH_TOKENS
 from longctx.fixtures.engines.hf.prefill import CachedForward, PrefixCache, exact_prefill_mode
-from longctx.fixtures.memory.estimate import (
+from longctx.fixtures.memory import (
     chunk_tokens_for,
     estimate_peak_memory,
     largest_chunk_tokens,

@@ -13,7 +13,7 @@ import pytest
 
 from longctx.fixtures.cases import max_case_tokens
 from longctx.fixtures.lengths import format_length
-from longctx.fixtures.memory.fit import GIB, estimated_memory, gpu_memory_bytes
+from longctx.fixtures.memory import GIB, estimated_memory, gpu_memory_bytes
 from longctx.fixtures.records import Case
 from longctx.fixtures.shown_text import visible_line
 from longctx.fixtures.tasks import TASKS

@@ -28,7 +28,7 @@ SLOW_MODULES = frozenset((
     "unit/invariance/test_invariance.py",
     "unit/invariance/test_server_invariance.py",
     "unit/longctx/test_measure.py",
-    "unit/memory/test_estimate.py", "unit/memory/test_fit.py",
+    "unit/test_memory_estimate.py", "unit/test_memory_fit.py",
     "unit/report/test_report_numbers.py", "unit/report/test_report_size.py",
     "unit/report/test_report_writing.py", "unit/report/test_samples.py", "unit/report/test_shown_reports.py",
     "unit/runner/test_worker.py", "unit/scoring/test_judge_faults.py", "unit/scoring/test_judge_parse.py",

@@ -9,7 +9,7 @@ from dataclasses import replace
 from longctx.fixtures.cases import FILES, cases_that_cannot_fit, fit_questions, is_selected, plan, unavailable_cases
 from longctx.fixtures.checkpoints.checkpoint import Checkpoint
 from longctx.fixtures.lengths import LengthError, format_length, parse_length
-from longctx.fixtures.memory.fit import cases_over_memory
+from longctx.fixtures.memory import cases_over_memory
 from longctx.fixtures.records import Case, Options
 from longctx.fixtures.shown_text import known_names
 from longctx.fixtures.tasks import FAMILIES, RULER_ASPECTS, SUITES, TASKS, required_scores

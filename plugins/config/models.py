@@ -18,7 +18,7 @@ from longctx.fixtures.checkpoints.safetensors import CheckpointError
 from longctx.fixtures.conversion import ConversionError, Converter, cached_snapshot, make_checkpoint
 from longctx.fixtures.engines import EngineError, execution_settings
 from longctx.fixtures.engines.openai.endpoint import Endpoint
-from longctx.fixtures.memory.fit import cases_over_memory
+from longctx.fixtures.memory import cases_over_memory
 from longctx.fixtures.records import Options
 from longctx.fixtures.records.report import JsonReport
 from longctx.fixtures.tokenization.load import TokenizerError, load_tokenizer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from longctx.ci.ray.__main__ import REPORTS, main, without_reports
+from longctx.ci.ray import REPORTS, main, without_reports
 from longctx.plugins.config.options import REPORT_OPTIONS
 
 JOURNAL = "--journal=/shared/journal"

@@ -18,7 +18,6 @@ from longctx.fixtures.records import Generation, Prompt
 from longctx.fixtures.tasks import TASKS
 from longctx.fixtures.tokenization.load import load_tokenizer
 from longctx.fixtures.tokenization.prompts import PromptFormatter
-from longctx.plugins.runner.samples import SampleBuilder
 from tests.helpers.runs import SCHEMA, calibration_checkpoint, run_pytest, usage_error
 from tests.helpers.servers import ChatServer, Request, Response, in_json, text_completion
 from tests.helpers.workers import EmptyAnswerEngine, measure_case, worker_of
@@ -67,14 +66,6 @@ def test_wrong_use_is_a_one_line_error(wrong: str, capfd: pytest.CaptureFixture[
     assert message.startswith(beginning)
     assert "\n" not in message
     assert capfd.readouterr() == ("", "")
-
-
-def test_a_run_without_its_server_exits_with_a_one_line_error(tmp_path: Path) -> None:
-    arguments, message = WRONG["server is down"]
-    ended = run_pytest(tmp_path, *arguments, *SMALL)
-    assert ended.exit_code == 4
-    assert ended.errors.startswith(f"ERROR: {message}")
-    assert len(ended.errors.strip().splitlines()) == 1
 
 
 def test_a_model_given_by_name_is_measured_with_another_tokenizer(
@@ -150,11 +141,6 @@ def test_an_answer_prefix_that_cannot_be_continued_is_requested_in_the_users_tur
     assert formatter_of().prompt("Where?", "It is", generation_tokens=4).turns is None
 
 
-def test_keeping_turns_leaves_the_fingerprint_unless_the_template_is_unknown() -> None:
-    assert formatter_of(keeps_turns=True).fingerprint == formatter_of().fingerprint
-    assert formatter_of(keeps_turns=True, chat="off").fingerprint != formatter_of(chat="off").fingerprint
-
-
 def test_samples_with_an_instructed_prefix_have_another_fingerprint_and_are_sound() -> None:
     assert len({formatter_of().fingerprint, formatter_of(prefix="instruction").fingerprint}) == 2
     formatter = formatter_of(prefix="instruction")
@@ -163,16 +149,6 @@ def test_samples_with_an_instructed_prefix_have_another_fingerprint_and_are_soun
     assert sample_problems(sample, task, formatter) == []
     spoiled = replace(sample, prompt=replace(sample.prompt, opening="not there"))
     assert sample_problems(spoiled, task, formatter) != []
-
-
-def test_an_unfinished_thought_scores_zero_and_has_its_own_failure_kind() -> None:
-    builder = SampleBuilder(tasks=TASKS, formatters=lambda: (formatter_of(), None), corpora=Corpora(), seed=0)
-    for name in ("niah_single_2", "niah_multivalue"):
-        sample = TASKS[name].sample(1024, 0, seed=0, tokenizer=builder.formatters[0], corpora=Corpora())
-        score = builder.unfinished(sample)
-        assert (score.value, score.failure) == (0.0, "unfinished thinking")
-        assert set(score.parts) == set(builder.score(sample, "").parts)
-    builder.close()
 
 
 class Thinker(EmptyAnswerEngine):

@@ -15,8 +15,7 @@ import msgspec
 import pytest
 
 from longctx.fixtures.engines.openai.endpoint import ServerSettings, TokenCounting
-from longctx.fixtures.engines.openai.requests import RequestQueue
-from longctx.fixtures.records import Conversation, Generation, Prompt
+from longctx.fixtures.records import Conversation, Generation
 from tests.helpers.clients import answers, asking, echo, endpoint_of, engine_of, refused
 from tests.helpers.servers import ChatServer, Request, Response, chat_completion, forget_keys, text_completion
 
@@ -94,28 +93,6 @@ def test_prompts_with_a_common_prefix_wait_for_the_first_of_them(server: ChatSer
     assert all(leader in finished_before[text] for text in others)
 
 
-def test_families_share_half_of_their_tokens() -> None:
-    sent: list[tuple[int, ...]] = []
-
-    def send(prompt: Prompt) -> Generation:
-        sent.append(prompt.token_ids)
-        return Generation(
-            text="", prompt_tokens=4, generated_tokens=1, computed_tokens=5, reused_tokens=0, finish="stop", seconds=0.0
-        )
-
-    prompts = [
-        Prompt(text=str(ids), token_ids=ids, length_tokens=len(ids), generation_tokens=1)
-        for ids in ((1, 2, 3, 4), (9, 9), (1, 2, 5, 6), (1, 7, 8, 8))
-    ]
-    queue = RequestQueue(send, 1)
-    queue.submit([])
-    queue.submit(prompts)
-    assert len(list(queue.answers(prompts))) == len(prompts)
-    queue.close()
-    # The only thread sends the first prompt of every family before the other one of the first family.
-    assert sent == [(1, 2, 3, 4), (1, 7, 8, 8), (9, 9), (1, 2, 5, 6)]
-
-
 @pytest.mark.parametrize(
     ("written", "expected"), [(" 12\nQuestion: more", " 12"), (" 12", " 12"), ("\n12", ""), (" 1 END 2\n", " 1 ")]
 )
@@ -136,11 +113,6 @@ def test_token_ids_are_sent_to_a_server_that_takes_them(server: ChatServer) -> N
     (generation,) = engine_of(server, endpoint=endpoint_of(server, prompts="ids")).generate([prompt])
     assert server.requests[0].prompt == list(prompt.token_ids)
     assert generation.prompt_tokens == 3
-
-
-def test_an_empty_answer_is_returned(server: ChatServer) -> None:
-    server.answer = lambda _: text_completion("", read=2)
-    assert answers(engine_of(server), "one two") == [""]
 
 
 def test_prefetched_prompts_are_requested_once_and_in_the_background(server: ChatServer) -> None:

@@ -111,10 +111,6 @@ class Templated(Letters):
 HARMONY = "<|channel|>analysis<|message|>"
 # Template, output, prompt, and the answer; a thought that does not end gives none.
 FORMS = {
-    "think": ("{% <think> %}", "<think>so</think>42", "Q", "42"),
-    "think, unfinished": ("{% <think> %}", "<think>so 41", "Q", None),
-    "opened by the template": ("{% <think> %}", "so</think>42", "Q<think>\n", "42"),
-    "opened by the template, unfinished": ("{% <think> %}", "so 41", "Q<think>\n", None),
     "brackets": ("[THINK]", "[THINK]so[/THINK]42", "Q", "42"),
     "brackets, unfinished": ("[THINK]", "[THINK]so 41", "Q", None),
     "triangles": ("◁think▷", "◁think▷so◁/think▷42", "Q", "42"),

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
+from longctx.fixtures import memory as fit
 from longctx.fixtures.cases import plan
 from longctx.fixtures.checkpoints.checkpoint import Checkpoint, read_checkpoint
 from longctx.fixtures.corpora import Corpora
-from longctx.fixtures.memory import fit
-from longctx.fixtures.memory.estimate import MemoryEstimate
-from longctx.fixtures.memory.fit import (
+from longctx.fixtures.memory import (
+    MemoryEstimate,
     _memory_budget_of,
     _MemoryBudget,
     cases_over_memory,
@@ -70,28 +70,34 @@ def problems(model: Checkpoint, *others: Checkpoint, workers: int = 1, **setting
     return {case.length: refused[case.id] for case in cases if case.id in refused}
 
 
-def test_gpus_and_their_sizes_come_from_the_driver(cards: Cards, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert gpu_memory_bytes() == ()
+@pytest.mark.parametrize(
+    ("sizes", "asked", "budget"),
+    [
+        ((81559, 40960), ("cuda", 2, 1), (122519, 2, 1)),
+        ((81559, 40960), ("cuda:1", 2, 4), (122519, 2, 1)),
+        # A small GPU beside a large one is used by a second worker only.
+        ((2048, 24564), ("cuda", 1, 1), (24564, 1, 1)),
+        ((2048, 24564), ("cuda", 1, 2), (2048, 1, 1)),
+        ((2048, 24564), ("cuda:0", 1, 2), (24564, 1, 2)),
+        ((40960, 81559), ("cuda", 1, 3), (81559, 1, 2)),
+        ((1000, 1000), ("cuda", 1, 2), (1000, 1, 1)),
+        ((1000, 1000), ("cuda", 2, 3), (2000, 2, 1)),
+    ],
+)
+def test_workers_share_the_gpus_that_the_driver_shows(
+    sizes: tuple[int, ...], asked: tuple[str, int, int], budget: tuple[int, int, int], cards: Cards
+) -> None:
+    cards(*sizes)
+    total, gpus, workers = budget
+    assert _memory_budget_of(*asked) == _MemoryBudget(total_bytes=total * MIB, gpu_count=gpus, worker_count=workers)
+
+
+def test_visible_gpus_count_as_the_largest(cards: Cards, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing says which GPUs these are."""
     cards(81559, 40960)
-    assert gpu_memory_bytes() == (81559 * MIB, 40960 * MIB)
-    assert (
-        _memory_budget_of("cuda", 2, 1)
-        == _memory_budget_of("cuda:1", 2, 4)
-        == _MemoryBudget(total_bytes=122519 * MIB, gpu_count=2, worker_count=1)
-    )
-    # Nothing says which GPUs these are, so the sizes are those of the largest.
     for shown, seen in {"1": 1, "GPU-8f3a,GPU-1c": 2, "0,-1,1": 1, "1,0,7": 2, "": 0, "-1": 0}.items():
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", shown)
         assert gpu_memory_bytes() == (81559 * MIB, 40960 * MIB)[:seen]
-
-
-def test_a_small_gpu_beside_a_large_one_does_not_reduce_the_budget(cards: Cards) -> None:
-    cards(2048, 24564)
-    assert _memory_budget_of("cuda", 1, 1) == _MemoryBudget(total_bytes=24564 * MIB, gpu_count=1, worker_count=1)
-    assert _memory_budget_of("cuda", 1, 2) == _MemoryBudget(total_bytes=2048 * MIB, gpu_count=1, worker_count=1)
-    assert _memory_budget_of("cuda:0", 1, 2) == _MemoryBudget(total_bytes=24564 * MIB, gpu_count=1, worker_count=2)
-    cards(40960, 81559)
-    assert _memory_budget_of("cuda", 1, 3) == _MemoryBudget(total_bytes=81559 * MIB, gpu_count=1, worker_count=2)
 
 
 @pytest.mark.parametrize(("built", "gpus"), [("2.13.0", True), ("2.13.0+cpu", False)])
@@ -122,19 +128,6 @@ def test_an_unreadable_report_of_the_driver_shows_no_gpu(said: tuple[str, ...], 
     cards(81559, code=9)
     assert gpu_memory_bytes() == ()
     assert _memory_budget_of("cuda", 1, 1) is None
-
-
-def test_workers_share_a_place_equally(cards: Cards) -> None:
-    memory = machine_memory_bytes()
-    assert memory is not None
-    budgets = [_memory_budget_of("cpu", 1, workers) for workers in (1, 4)]
-    assert [budget and budget.worker_bytes for budget in budgets] == [memory, memory // 4]
-    cards(1000, 1000)
-    shares = {(gpus, workers): _memory_budget_of("cuda", gpus, workers) for gpus in (1, 2) for workers in (1, 2, 3)}
-    assert {key: budget and budget.worker_bytes for key, budget in shares.items()} == {
-        (1, 1): 1000 * MIB, (1, 2): 1000 * MIB, (1, 3): 500 * MIB,
-        (2, 1): 2000 * MIB, (2, 2): 2000 * MIB, (2, 3): 2000 * MIB,
-    }  # fmt: skip
 
 
 def test_a_length_whose_cache_does_not_fit_is_refused_with_the_numbers(model: Checkpoint, cards: Cards) -> None:
@@ -213,7 +206,7 @@ def test_a_prompt_is_estimated_in_the_chunks_that_the_engine_reads(model: Checkp
 LIMIT = """
 from pathlib import Path
 
-from longctx.fixtures.memory import fit
+from longctx.fixtures import memory as fit
 
 limit = Path(__file__).with_name("memory.max")
 limit.write_text(str(3 * 2**30))

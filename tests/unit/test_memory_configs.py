@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from longctx.fixtures import memory as estimate
 from longctx.fixtures.checkpoints.checkpoint import Checkpoint, read_checkpoint
-from longctx.fixtures.memory import estimate
-from longctx.fixtures.memory.estimate import MemoryEstimate, estimate_peak_memory
+from longctx.fixtures.memory import MemoryEstimate, estimate_peak_memory
 from tests.helpers.checkpoints import configure, sound_checkpoint
 
 

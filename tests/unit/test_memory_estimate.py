@@ -23,7 +23,7 @@ from transformers import (
 
 from longctx.fixtures.checkpoints.checkpoint import Checkpoint
 from longctx.fixtures.engines.hf.prefill import CachedForward
-from longctx.fixtures.memory.estimate import MemoryEstimate, estimate_peak_memory
+from longctx.fixtures.memory import MemoryEstimate, estimate_peak_memory
 from tests.helpers.tiny_models import CONFIGS, HYBRIDS, SIZES, VOCABULARY, WINDOW
 
 LATENT: dict[str, Any] = {

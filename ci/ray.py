@@ -109,7 +109,7 @@ def _measure(ray: Any, args: argparse.Namespace) -> int:
         max_retries=MOST_RETRIES, retry_exceptions=[ChildProcessError],
     )(_run_suite)  # fmt: skip
     spread = [f"--gpus-per-worker={args.gpus_per_worker:.0f}"] if args.gpus_per_worker > 1 else []
-    directory = str(Path(__file__).resolve().parents[2])
+    directory = str(Path(__file__).resolve().parents[1])
     options = [*without_reports(args.options), *spread]
     running = {}
     for number in range(1, args.workers + 1):

@@ -1,1 +1,0 @@
-"""The suite's workers as tasks of a Ray cluster."""
