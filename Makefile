@@ -48,7 +48,7 @@ loops: $(READY)
 # Every command that the pages show, on small models, with few samples.
 pages: $(READY)
 	LONGCTX_MEASURE_DOCS=1 $(PYTEST) -n 2 tests/docs/test_docs_ci.py tests/docs/test_docs_listed.py tests/docs/test_docs_run.py \
-		-k "measures or comes or show_the_real_output"
+		-k "measures or comes or show_the_real_output or add_a_task"
 
 # The pages of docs/examples, by real runs on CKPT, a copy of SmolLM2-135M-Instruct, and on calibration checkpoints.
 examples: $(READY)

@@ -2,7 +2,7 @@
 
 import pytest
 
-pytest_plugins = [
+PLUGINS = [
     "longctx.plugins.stash",
     "longctx.plugins.collection",
     "longctx.plugins.gate_tests",
@@ -16,4 +16,10 @@ pytest_plugins = [
 ]
 
 # They import each other, and pytest warns of a plugin that another one has imported before it was announced.
-pytest.register_assert_rewrite(*pytest_plugins)
+pytest.register_assert_rewrite(*PLUGINS)
+
+
+def pytest_addoption(pluginmanager: pytest.PytestPluginManager) -> None:
+    """Load the plugins. For each name in `pytest_plugins`, pytest would read the metadata of all installed packages."""
+    for name in PLUGINS:
+        pluginmanager.import_plugin(name)

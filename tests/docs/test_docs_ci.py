@@ -14,7 +14,6 @@ import pytest
 
 from tests.helpers.clones import copy_repository
 from tests.helpers.page_commands import DOCS, PageCommand, takes_minutes
-from tests.helpers.paths import REPOSITORY
 from tests.helpers.preloaded import preloaded
 from tests.helpers.runs import UNRELATED_PLUGINS
 
@@ -119,6 +118,7 @@ def test_the_pages_on_bisecting_and_watching_show_the_real_output(clone: Path) -
     assert "runs/a/step-3000" in listed.stdout
 
 
+@takes_minutes
 def test_the_steps_of_the_page_add_a_task(clone: Path) -> None:
     page = "add-a-task.md"
     for heading in re.findall(r"^## `(.+)`$", (DOCS / page).read_text(encoding="utf-8"), re.MULTILINE):
@@ -174,16 +174,3 @@ def _accept_all(folder: Path) -> None:
     for report in folder.glob("step-?000-*.json"):
         if report != passed:
             shutil.copy(passed, report)
-
-
-@pytest.mark.parametrize(("page", "module"), [("bisect.md", "longctx.ci.bisect"), ("watch.md", "longctx.ci.watch")])
-def test_every_option_of_the_page_is_in_the_help_of_the_command(page: str, module: str) -> None:
-    """Compare the tables of the page with the help text; `--budget` is an option of pytest."""
-    text = (DOCS / page).read_text(encoding="utf-8")
-    rows = [line.split("|")[1].strip().strip("`").split()[0] for line in text.splitlines() if line.startswith("| `--")]
-    help_text = subprocess.run(
-        [sys.executable, "-m", module, "--help"],
-        cwd=REPOSITORY, capture_output=True, text=True, check=True, timeout=300,
-    ).stdout  # fmt: skip
-    assert len(rows) >= 6
-    assert [row for row in rows if f"{row} " not in help_text and row != "--budget"] == []

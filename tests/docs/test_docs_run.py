@@ -1,4 +1,4 @@
-"""Every command that a page shows is run: by a test of its page, as a run of the suite, or with small stand-ins."""
+"""Every command that a page shows is run: by a test of its page, as a run of the suite, or with stand-ins."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.command_table import COMMAND_RUNS, PLACEHOLDERS, beginning_of
+from tests.docs.command_table import COMMAND_RUNS, NOT_RUN, PLACEHOLDERS, beginning_of
 from tests.docs.test_docs_ci import ADDOPTS, is_in_section
 from tests.docs.test_docs_listed import is_listed
 from tests.helpers.clones import copy_repository
@@ -22,7 +22,6 @@ from tests.helpers.preloaded import preloaded
 from tests.helpers.servers import KEYS
 from tests.helpers.stand_ins import Workspace
 
-# Some commands install packages or run all checks, and other tests may run beside them.
 TIMEOUT_SECONDS = 900.0
 # Commands that .ci/run starts as they are, and those that run every night.
 CI_COMMANDS = ("make test", "make goldens", "make demo")
@@ -43,6 +42,7 @@ def ways_of(command: PageCommand) -> list[str]:
         ".ci/run": command.text in (*CI_COMMANDS, *NIGHTLY_COMMANDS),
         "a run of the suite": is_listed(command),
         "the table": beginning_of(command.text) is not None,
+        "nothing": command.text.startswith(NOT_RUN),
     }
     if not any(found.values()):
         found["a command with this beginning"] = command.text in NAMES_OF_OTHERS or (
@@ -79,7 +79,7 @@ def workspace(tmp_path: Path) -> Iterator[Workspace]:
     path = f"{programs}:{preloaded('python').parent}:{Path(sys.executable).parent}:{inherited['PATH']}"
     variables = inherited | {
         "PATH": path, "PYTHONPATH": str(folder), "CUDA_VISIBLE_DEVICES": "", "COLUMNS": "100",
-        "PYTEST_ADDOPTS": ADDOPTS, "REPOSITORY": str(REPOSITORY), "NO_PROXY": "127.0.0.1",
+        "PYTEST_ADDOPTS": ADDOPTS, "NO_PROXY": "127.0.0.1",
     }  # fmt: skip
     with ExitStack() as stack:
         yield Workspace(folder=folder, programs=programs, variables=variables, stack=stack)
@@ -96,7 +96,7 @@ def test_a_command_of_a_page_comes_to_its_end(text: str, workspace: Workspace) -
     if options.before:
         code, output = run(options.before, workspace)
         assert code == 0, output
-    code, output = run(f"{with_stand_ins(text)} {options.small}", workspace, options.directory)
+    code, output = run(f"{with_stand_ins(text)} {options.small}", workspace)
     assert code in options.codes, output
     assert "Traceback (most recent call last)" not in output
     assert re.search(options.shows, output), output
@@ -110,10 +110,10 @@ def with_stand_ins(text: str) -> str:
     return text
 
 
-def run(command: str, workspace: Workspace, directory: str = ".") -> tuple[int, str]:
+def run(command: str, workspace: Workspace) -> tuple[int, str]:
     """Run a command line of bash, and return its exit code and its output; fail if it takes too long."""
     ended = subprocess.run(
-        ["bash", "-o", "pipefail", "-c", command], cwd=workspace.folder / directory, env=workspace.variables,
+        ["bash", "-o", "pipefail", "-c", command], cwd=workspace.folder, env=workspace.variables,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, timeout=TIMEOUT_SECONDS,
     )  # fmt: skip
     return ended.returncode, ended.stdout

@@ -99,9 +99,8 @@ RUNS = {
             "longctx checkpoint runs/step-1000",
             "longctx watch runs --once --every 1s --suite ruler --device cpu --lengths 512 --samples 6 -k single_2 "
             "--thresholds needle.toml --journal journal",
-            *(_checkpoint(step) for step in (4, 5)),
-            "longctx bisect --good runs/step-1000 --bad runs/step-5000 --checkpoints runs/step-* --suite ruler "
-            "--device cpu --lengths 512 --samples 40 -k single_2 --case test_ruler[niah_single_2-512] "
+            "longctx bisect --good runs/step-1000 --bad runs/step-3000 --checkpoints runs/step-* --suite ruler "
+            "--device cpu --lengths 512 --samples 16 -k single_2 --case test_ruler[niah_single_2-512] "
             "--journal journal",
             "longctx history out/watch --out history.html",
         ),

@@ -1,20 +1,14 @@
 """A real Ray of two nodes on this machine, in one folder.
 
-    python -m tests.helpers.ray_cluster /tmp/two-nodes
-
-starts it, prints the variables that make `ray` and `longctx.ci.ray` use it, and stops it with Ctrl-C. Ray is not
-among the packages of this project: LONGCTX_RAY_PYTHON names a Python that has `ray[default]`, unless this one has it.
-Each node has four GPUs, which are counted and do not exist. Other clusters on this machine are neither used nor
-touched.
+Ray is not among the packages of this project: LONGCTX_RAY_PYTHON names a Python that has `ray[default]`, unless this
+one has it. Each node has four GPUs, which are counted and do not exist.
 """
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
 import os
 import re
-import signal
 import subprocess
 import sys
 import time
@@ -23,7 +17,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from longctx.fixtures.cli import print_line
 from tests.helpers.slurm_cluster import free_ports
 
 PYTHON = "LONGCTX_RAY_PYTHON"
@@ -136,27 +129,3 @@ def _await_gpus(python: Path, count: int, environment: dict[str, str], node: sub
             return
         if node.poll() is not None or time.monotonic() > deadline:
             raise RuntimeError(f"Ray has not {count} GPUs: {ended.stdout} {ended.stderr[-1000:]}")
-
-
-def main() -> int:
-    """Run a cluster until Ctrl-C or SIGTERM."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("folder", type=Path, help="a folder that does not exist, with a short path")
-    folder = parser.parse_args().folder.resolve()
-    reason = missing()
-    if reason is not None:
-        sys.stderr.write(f"error: {reason}\n")
-        return 4
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        with ray_cluster(folder) as cluster:
-            for name, value in cluster.environment.items():
-                print_line(f"export {name}={value}")
-            signal.pause()
-    except KeyboardInterrupt:
-        return 0
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

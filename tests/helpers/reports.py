@@ -32,6 +32,7 @@ from longctx.plugins.verdicts.evaluate import Measured
 from longctx.plugins.verdicts.evaluation import evaluate
 from longctx.plugins.verdicts.hypotheses import PanelKey, build_panels
 from longctx.plugins.verdicts.panels import Panel
+from tests.helpers import workers
 
 KINDS: tuple[FailureKind, ...] = get_args(FailureKind)
 # How much more frequent than the others these kinds of failure are.
@@ -56,15 +57,8 @@ NASTY = (
 
 def options_of(**changed: Any) -> Options:
     """Return the options of a made-up run."""
-    settings: dict[str, Any] = {
-        "model": CHECKPOINT.path, "model_path": CHECKPOINT.path, "suite": "all", "lengths": LENGTHS, "samples": 20,
-        "seed": 0, "engine": "auto", "device": "auto", "dtype": "auto", "attention": "auto", "batch_size": 0,
-        "prefill_chunk": "auto", "chat": "auto", "length_tokenizer": None, "data_dir": None, "prompts": None,
-        "thresholds": str(SHIPPED), "trust_remote_code": False, "preflight": False, "journal": "/nonexistent",
-        "full": True, "budget_minutes": None, "baseline": None, "gpus_per_worker": 1, "scoring": "strict",
-        "judge_model": None, "judge_url": None, "nli_model": None,
-    }  # fmt: skip
-    return Options(**settings | changed)
+    settings = {"suite": "all", "lengths": LENGTHS, "samples": 20, "device": "auto", "journal": "/nonexistent"}
+    return workers.options_of(CHECKPOINT.path, **settings | changed)
 
 
 def cases_of(options: Options) -> tuple[Case, ...]:

@@ -1,27 +1,18 @@
 """A real Slurm of two nodes on this machine: `slurmctld`, two `slurmd` and a `munged`, all in one folder.
 
-    python -m tests.helpers.slurm_cluster /tmp/slurm
-
-starts it, prints the variable that makes `srun` and the others use it, and stops it with Ctrl-C. It needs root, and
-Debian's packages slurm-wlm and munge (or those of the same programs elsewhere). Services of the system are neither used
-nor touched.
+It needs root, and Debian's packages slurm-wlm and munge (or those of the same programs elsewhere).
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import shutil
-import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-
-from longctx.fixtures.cli import print_line
 
 NODES = ("n1", "n2")
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "scontrol", "scancel")
@@ -152,26 +143,3 @@ def _await(is_ready: Callable[[], bool], program: str, folder: Path) -> None:
             ends = [f"{log.name}: {log.read_text(errors='replace')[-2000:]}" for log in logs]
             raise RuntimeError("\n".join([f"{program} is not ready after {START_SECONDS} s", *ends]))
         time.sleep(0.2)
-
-
-def main() -> int:
-    """Run a cluster until Ctrl-C or SIGTERM."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("folder", type=Path, help="a folder that does not exist, with a short path")
-    folder = parser.parse_args().folder.resolve()
-    reason = missing()
-    if reason is not None:
-        sys.stderr.write(f"error: {reason}\n")
-        return 4
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        with slurm_cluster(folder) as environment:
-            print_line("".join(f"export {name}={value}" for name, value in environment.items()))
-            signal.pause()
-    except KeyboardInterrupt:
-        return 0
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

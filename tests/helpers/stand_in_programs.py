@@ -4,14 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
-import sqlite3
-import subprocess
-import sys
-import sysconfig
-import venv
-from contextlib import closing
-from importlib import metadata
 from pathlib import Path
 
 from longctx.fixtures.calibration import build, parse_spec
@@ -19,7 +11,6 @@ from longctx.fixtures.corpora import download as fetch
 from longctx.fixtures.corpora.download import BENCHMARKS
 from tests.helpers.archives import tar_of, zip_of
 from tests.helpers.mirrors import serving
-from tests.helpers.paths import REPOSITORY
 from tests.helpers.preloaded import preloaded
 from tests.helpers.recipes import write_program
 from tests.helpers.servers import ChatServer, Request, completion, served_needles
@@ -68,7 +59,6 @@ def cancel(task):
 # `vllm serve MODEL --host HOST --port PORT ...`: a server that knows the answers of needle tasks.
 VLLM = '#!/bin/sh\nexec {python} -m tests.helpers.serve_steps 1000000 "$2" "$6"\n'
 JUDGEMENT = {"fluency": 1, "found": 1, "supported": 1, "sentences": 2}
-PACKAGES = Path(sysconfig.get_paths()["purelib"])
 
 
 def slurm(workspace: Workspace) -> None:
@@ -132,48 +122,3 @@ def mirror(workspace: Workspace) -> None:
         files.put_set(name, {path: archives.get(Path(path).suffix, path.encode()) for path in paths})
     for page in (page for name, suite in BENCHMARKS.items() if name != "ruler" for page in suite.web):
         files.files["/" + page.url.split("/", 3)[3]] = b"{}"
-
-
-def environment(workspace: Workspace) -> None:
-    """Make `.venv`, as the tutorial does, and let pip work without an index and without dependencies."""
-    venv.create(workspace.folder / ".venv", symlinks=True, with_pip=True)
-    workspace.variables["PATH"] = f"{workspace.folder}/.venv/bin:{workspace.variables['PATH']}"
-    offline(workspace)
-
-
-def offline(workspace: Workspace) -> None:
-    """Let pip and uv use the packages of this environment in place of an index."""
-    requires = [line for line in metadata.requires("longctx-gates") or () if "extra ==" not in line]
-    excluded = [re.split(r"[^\w.-]", line, maxsplit=1)[0] + "; python_version < '0'" for line in requires]
-    (workspace.folder / "excluded.txt").write_text("\n".join(excluded))
-    settings = {
-        "PIP_NO_INDEX": "1", "PIP_NO_DEPS": "1", "PIP_NO_BUILD_ISOLATION": "0", "PIP_FIND_LINKS": "dist",
-        "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PYTHONPATH": str(PACKAGES),
-        "UV_OFFLINE": "1", "UV_NO_CONFIG": "1", "UV_PYTHON": sys.executable, "UV_OVERRIDE": "excluded.txt",
-        **{f"UV_{name}_DIR": str(workspace.folder / "uv" / name.lower()) for name in ("TOOL", "TOOL_BIN", "CACHE")},
-    }  # fmt: skip
-    workspace.variables.update(settings)
-
-
-def wheel(workspace: Workspace) -> None:
-    """Build the wheel of this copy into `dist`."""
-    script = "import setuptools.build_meta as backend; backend.build_wheel('dist')"
-    (workspace.folder / "dist").mkdir()
-    subprocess.run([sys.executable, "-c", script], cwd=workspace.folder, capture_output=True, check=True)
-    # This environment has the package already.
-    workspace.variables["PYTHONPATH"] = ""
-
-
-def finished_environment(workspace: Workspace) -> None:
-    """Write a `.venv` with the programs of this environment, which `make` finds ready."""
-    for name in ("python", "pytest", "ruff", "mypy"):
-        write_program(workspace.folder / ".venv/bin" / name, f'#!/bin/sh\nexec {sys.executable} -m {name} "$@"\n')
-    write_program(workspace.folder / ".venv/bin/python", f'#!/bin/sh\nexec {sys.executable} "$@"\n')
-    (workspace.folder / ".venv/.ready").touch()
-    workspace.variables["MYPY_CACHE_DIR"] = str(workspace.folder / ".mypy_cache")
-    for source in REPOSITORY.glob(".mypy_cache/*/*.db"):
-        target = workspace.folder / source.relative_to(REPOSITORY)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        # Unlike a copy of the file, this is consistent even while a mypy of this repository writes it.
-        with closing(sqlite3.connect(source)) as cache, closing(sqlite3.connect(target)) as copy:
-            cache.backup(copy)

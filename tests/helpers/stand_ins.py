@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -31,33 +30,6 @@ from tests.helpers.reports import run_summary
 from tests.helpers.suite_files import write_suite
 from tests.helpers.tiny_models import CONFIGS, save_model
 from tests.helpers.tiny_nli import save_writer
-
-# In place of Megatron Bridge: exporting copies the base model.
-BRIDGE = """
-import shutil
-
-
-class AutoBridge:
-    @classmethod
-    def from_hf_pretrained(cls, base):
-        bridge = cls()
-        bridge.base = base
-        return bridge
-
-    def export_ckpt(self, megatron_path, hf_path):
-        shutil.copytree(self.base, hf_path, dirs_exist_ok=True)
-"""
-# A repository of a reader whose export loses nine of ten keys from its second commit on.
-EXPORTER = """
-git init -q
-for kind in accepted broken broken; do
-    printf 'export:\\n\\tmkdir -p out\\n\\trm -rf $(OUT)\\n\\tcp -r %s $(OUT)\\n' $kind > Makefile
-    date +%N >> changes
-    git add Makefile changes
-    git commit -q -m "export $kind"
-done
-git bisect start HEAD HEAD~2
-"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,16 +64,6 @@ def training_run(workspace: Workspace) -> None:
         build(parse_spec(f"{spec}-step={step}"), workspace.folder / f"runs/a/step-{step}")
 
 
-def exporter(workspace: Workspace) -> None:
-    """Write the reader's repository in the middle of `git bisect`, beside two checkpoints."""
-    for name, spec in (("accepted", "full"), ("broken", "full-blind=0.9")):
-        build(parse_spec(spec), workspace.folder / "exporter" / name)
-    script = ["bash", "-ec", EXPORTER]
-    variables = {f"GIT_{role}_{fact}": "reader" for role in ("AUTHOR", "COMMITTER") for fact in ("NAME", "EMAIL")}
-    workspace.variables.update(variables)
-    subprocess.run(script, cwd=workspace.folder / "exporter", env=workspace.variables, capture_output=True, check=True)
-
-
 def adapter(workspace: Workspace) -> None:
     """Write a base model, and a LoRA adapter of one of its matrices."""
     base, folder = workspace.folder / "path/to/base", workspace.folder / "runs/a/checkpoint-300"
@@ -122,19 +84,6 @@ def distributed_checkpoint(workspace: Workspace) -> None:
     build(parse_spec("512"), base)
     state = {"model": AutoModelForCausalLM.from_pretrained(base).state_dict()}
     save(state, storage_writer=FileSystemWriter(workspace.folder / "runs/a/step-1000"), no_dist=True)
-
-
-def megatron(workspace: Workspace) -> None:
-    """Write the script of the page, a package in place of Megatron Bridge, and both checkpoints."""
-    build(parse_spec("512"), workspace.folder / "path/to/base")
-    raw = workspace.folder / "runs/a/iter_0001000"
-    raw.mkdir(parents=True)
-    (raw / "common.pt").write_bytes(b"weights")
-    page = (DOCS / "checkpoints.md").read_text(encoding="utf-8")
-    (script,) = re.findall(r"^    import sys\n(?:    .*\n|\n)+?(?=and name)", page, re.MULTILINE)
-    (workspace.folder / "export.py").write_text(re.sub(r"^    ", "", script, flags=re.MULTILINE))
-    (workspace.folder / "megatron").mkdir()
-    (workspace.folder / "megatron" / "bridge.py").write_text(BRIDGE)
 
 
 def reports(*names: str) -> StandIn:

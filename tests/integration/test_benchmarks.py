@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -20,20 +18,6 @@ def test_flops_count_weights_and_causal_attention() -> None:
     model = gpu_session.build_model(config, torch.device("meta"))
     layer = 64 * 64 * 2 + 64 * 32 * 2 + 3 * 64 * 128 + 2 * 64
     assert gpu_session.prefill_flops(model, 100) == 2 * (2 * layer + 64) * 100 + 2 * 100**2 * 64 * 2
-
-
-def test_a_tiny_session_measures_every_part_that_starts_no_process(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    parts = ("exactness", "prefill", "decode", "rows", "sharing")
-    assert gpu_session.main(["--tiny", "--out", str(tmp_path), "--parts", ",".join((*parts, "tasks"))]) == 0
-    measured = {part["name"]: part for part in json.loads((tmp_path / "gpu_session.json").read_text())["parts"]}
-    assert {name: part["problem"] for name, part in measured.items()} == dict.fromkeys(parts, "") | {
-        "tasks": "not measured: needs --checkpoint"
-    }
-    assert all(row["tokens_per_second"] > 0 for name in ("prefill", "decode", "rows") for row in measured[name]["rows"])
-    assert [row["reused"] > 0 for row in measured["sharing"]["rows"]] == [False, True]
-    assert "## rows" in (tmp_path / "gpu_session.md").read_text()
 
 
 def test_a_part_that_fails_or_comes_too_late_leaves_its_reason() -> None:

@@ -81,26 +81,21 @@ def test_a_server_that_forgets_its_prompts_in_the_cache_fails_its_properties(
     assert "- 0 of 3 checked properties of the engine hold" in page
 
 
-def test_ids_of_cases_do_not_leave_the_check_out(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("selected", "task"),
+    [
+        (("tests_longctx/test_ruler.py::test_ruler[niah_single_2-4k]",), "niah_single_2"),
+        (("-k", "gate[tracing at 4k]"), "vt"),
+    ],
+    ids=["an id of a case", "a gate"],
+)
+def test_what_is_selected_does_not_leave_the_check_out(selected: tuple[str, ...], task: str, tmp_path: Path) -> None:
     run = run_pytest(
-        tmp_path, "--model=calibration:full", "--lengths=4k", "--invariance", "--collect-only", "-q",
-        "tests_longctx/test_ruler.py::test_ruler[niah_single_2-4k]",
-    )  # fmt: skip
+        tmp_path, "--model=calibration:full", "--lengths=4k", "--invariance", "--collect-only", "-q", *selected
+    )
     cases = [line for line in run.output.splitlines() if line.startswith("tests_longctx/")]
     assert cases == [
-        "tests_longctx/test_invariance.py::test_invariance",
-        "tests_longctx/test_ruler.py::test_ruler[niah_single_2-4k]",
-    ]
-
-
-def test_gates_that_are_selected_do_not_leave_the_check_out(tmp_path: Path) -> None:
-    run = run_pytest(
-        tmp_path, "--model=calibration:full", "--lengths=4k", "--invariance", "--collect-only", "-q",
-        "-k", "gate[tracing at 4k]",
-    )  # fmt: skip
-    cases = [line for line in run.output.splitlines() if line.startswith("tests_longctx/")]
-    assert cases == [
-        "tests_longctx/test_invariance.py::test_invariance", "tests_longctx/test_ruler.py::test_ruler[vt-4k]",
+        "tests_longctx/test_invariance.py::test_invariance", f"tests_longctx/test_ruler.py::test_ruler[{task}-4k]",
     ]  # fmt: skip
 
 

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from tests.helpers.paths import REPOSITORY
 from tests.helpers.recipes import (
@@ -177,9 +176,3 @@ def test_the_job_waits_until_its_server_is_healthy(tmp_path: Path) -> None:
             assert job.wait(300) == 0
         finally:
             job.kill()
-
-
-def test_the_manifest_follows_the_schemas_of_kubernetes() -> None:
-    schemas = pytest.importorskip("kubernetes_validate", reason="kubernetes-validate is not installed")
-    for item in yaml.safe_load(MANIFEST.read_text())["items"]:
-        schemas.validate(item, schemas.latest_version(), strict=True)

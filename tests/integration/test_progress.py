@@ -79,11 +79,6 @@ def watched(folder: Path, *, samples: int = 10, with_baseline: bool = False) -> 
         heartbeat.close()
 
 
-def test_no_progress_is_shown_before_the_first_result(tmp_path: Path) -> None:
-    with watched(tmp_path) as progress:
-        assert progress.look() == []
-
-
 def test_progress_is_shown_for_the_panel_that_grows(tmp_path: Path) -> None:
     """RULER's panel comes first in the plan, the panels of other families first in the test files."""
     with watched(tmp_path) as progress:

@@ -1,4 +1,4 @@
-"""A real Ray of two nodes: the suite's workers as its tasks, a watch on it, and a server that needs both nodes."""
+"""A real Ray of two nodes: the suite's workers as its tasks, and a server that needs both nodes."""
 
 from __future__ import annotations
 
@@ -62,11 +62,6 @@ server = ChatServer(int(sys.argv[2]))
 server.answer = needles_within(100_000, Path(sys.argv[1]))
 with server.serving():
     time.sleep(600)
-"""
-LIST_JOBS = """
-from ray.job_submission import JobSubmissionClient
-for job in JobSubmissionClient().list_jobs():
-    print(job.submission_id, job.status.value)
 """
 
 
@@ -142,45 +137,6 @@ def test_workers_finish_the_samples_of_a_task_that_was_killed_and_have_the_verdi
         assert [gate[name] for gate in report["gates"]] == [gate[name] for gate in alone.report["gates"]]
     assert (alone.exit_code, report["gates"][0]["verdict"]) == (1, "fail")
     assert "A worker died or was killed" in (tmp_path / "log").read_text()
-
-
-def test_ctrl_c_ends_the_workers_and_keeps_their_samples(environment: dict[str, str], tmp_path: Path) -> None:
-    model, journal = calibration_checkpoint("full"), tmp_path / "journal"
-    with served_needles(REACH, model, delay_seconds=0.4) as server:
-        running = subprocess.Popen(workers(model, tmp_path, server), cwd=REPOSITORY, env=environment)
-        wait_for_samples(journal, 4, SECONDS)
-        running.send_signal(signal.SIGINT)
-        assert running.wait(SECONDS) == 2
-        assert tasks_with_a_run_on(journal) == []
-    computed = computed_samples(journal)
-    assert (4 <= len(computed) < SAMPLES, max(computed.values())) == (True, 1)
-
-
-def test_a_watch_continues_a_job_that_was_stopped(environment: dict[str, str], tmp_path: Path) -> None:
-    model, journal = calibration_checkpoint("full"), tmp_path / "journal"
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "step-1").symlink_to(model)
-    with served_needles(100_000, model, delay_seconds=0.4) as server, (tmp_path / "log").open("w") as log:
-        command = [
-            sys.executable, "-m", "longctx", "watch", str(tmp_path / "run"), "--once", "--every", "1s",
-            "--out", str(tmp_path / "out"), f"--journal={journal}", f"--thresholds={tmp_path}/gates.toml",
-            "--launch", "ray job submit --submission-id {name} --entrypoint-num-gpus 4 -- {command}", *OPTIONS, server,
-        ]  # fmt: skip
-        watch = subprocess.Popen(command, cwd=REPOSITORY, env=environment, stdout=log, stderr=log)
-        wait_for_samples(journal, 3, SECONDS)
-        (job,) = {line.split()[0] for line in ray_jobs(environment) if line.endswith(" RUNNING")}
-        subprocess.run(["ray", "job", "stop", job], env=environment, capture_output=True, check=True)
-        assert watch.wait(SECONDS) == 0, (tmp_path / "log").read_text()
-    text = (tmp_path / "log").read_text()
-    assert "launching it again (1 of 5)" in text
-    computed = computed_samples(journal)
-    assert (len(computed), computed.total() <= SAMPLES + 1) == (SAMPLES, True)
-
-
-def ray_jobs(environment: dict[str, str]) -> list[str]:
-    """Return the jobs of the cluster, one a line."""
-    command = [str(ray_cluster.ray_python()), "-c", LIST_JOBS]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.splitlines()
 
 
 def test_a_run_on_ray_starts_its_server_on_the_gpus_of_both_nodes(environment: dict[str, str], tmp_path: Path) -> None:

@@ -6,18 +6,17 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.helpers import delayed_files, sshfs
+from tests.helpers import delayed_files
 from tests.helpers.paths import REPOSITORY
+from tests.helpers.preloaded import preloaded
 from tests.helpers.runs import calibration_checkpoint
 from tests.helpers.servers import forget_keys, served_needles
 
@@ -28,31 +27,24 @@ OPTIONS = (
     "--suite=ruler", "--lengths=512", f"--samples={SAMPLES}", "--full", "-k", "niah_single_2",
     f"--batch-size={IN_FLIGHT}", "-q", "-p", "no:cacheprovider",
 )  # fmt: skip
-NO_DELAYED, NO_SSHFS = delayed_files.missing(), sshfs.missing()
-KINDS = [
-    pytest.param("delayed", marks=pytest.mark.skipif(NO_DELAYED is not None, reason=str(NO_DELAYED))),
-    pytest.param("sshfs", marks=pytest.mark.skipif(NO_SSHFS is not None, reason=str(NO_SSHFS))),
-]
+NO_DELAYED = delayed_files.missing()
+pytestmark = pytest.mark.skipif(NO_DELAYED is not None, reason=str(NO_DELAYED))
 
 
-@pytest.fixture(params=KINDS)
-def clients(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Path, Path]]:
+@pytest.fixture
+def clients(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Path, Path]]:
     """Yield the directory on which two clients work, mounted by each of them."""
-    (backing := tmp_path / "backing").mkdir()
-    with ExitStack() as stack:
-        if request.param == "sshfs":
-            server = stack.enter_context(sshfs.sshd(tmp_path / "sshd"))
-            mounts = [stack.enter_context(server.mount(backing, tmp_path / name)) for name in ("one", "two")]
-        else:
-            mounts = [
-                stack.enter_context(delayed_files.delayed_mount(backing, tmp_path / name)) for name in ("one", "two")
-            ]
-        yield mounts[0], mounts[1]
+    forget_keys(monkeypatch)
+    backing = tmp_path / "backing"
+    backing.mkdir()
+    one, two = (delayed_files.delayed_mount(backing, tmp_path / name) for name in ("one", "two"))
+    with one as first, two as second:
+        yield first, second
 
 
 def start_run(journal: Path, report: Path, *options: str) -> subprocess.Popen[str]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-    command = [sys.executable, "-m", "pytest", f"--journal={journal}", f"--report-json={report}", *OPTIONS, *options]
+    command = [str(preloaded("pytest")), f"--journal={journal}", f"--report-json={report}", *OPTIONS, *options]
     return subprocess.Popen(
         command, cwd=REPOSITORY, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
@@ -71,10 +63,10 @@ def verdicts(report: Path) -> list[Any]:
     return [*cases, *({key: gate[key] for key in keys} for gate in content["gates"])]
 
 
+@pytest.mark.whole_loop
 def test_two_clients_answer_every_sample_once_and_reach_the_verdict_of_one_process(
-    clients: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    clients: tuple[Path, Path], tmp_path: Path
 ) -> None:
-    forget_keys(monkeypatch)
     model = calibration_checkpoint("full")
     with served_needles(100_000, model, delay_seconds=0.3) as server:
         options = (f"--model={model}", server)
@@ -87,10 +79,10 @@ def test_two_clients_answer_every_sample_once_and_reach_the_verdict_of_one_proce
     assert [verdicts(tmp_path / f"{mount.name}.json") for mount in clients] == 2 * [verdicts(tmp_path / "alone.json")]
 
 
+@pytest.mark.whole_loop
 def test_a_killed_client_costs_at_most_the_samples_that_it_had_in_flight(
-    clients: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    clients: tuple[Path, Path], tmp_path: Path
 ) -> None:
-    forget_keys(monkeypatch)
     model, journal = calibration_checkpoint("full"), tmp_path / "backing" / "journal"
     with served_needles(100_000, model, delay_seconds=0.5) as server:
         killed, other = (
@@ -111,7 +103,6 @@ def test_a_killed_client_costs_at_most_the_samples_that_it_had_in_flight(
     assert computed.total() - SAMPLES <= 4 * IN_FLIGHT
 
 
-@pytest.mark.skipif(NO_DELAYED is not None, reason=str(NO_DELAYED))
 @pytest.mark.parametrize("fault", delayed_files.FAULTS)
 def test_a_run_on_a_file_system_that_breaks_a_promise_ends_with_one_line(
     fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import re
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,7 +16,7 @@ from longctx.plugins.reports import pytest_configure as configure_reports
 from longctx.plugins.stash import RUN
 from tests.helpers.paths import REPOSITORY
 from tests.helpers.reports import run_summary
-from tests.helpers.runs import calibration_checkpoint, run_pytest, usage_error
+from tests.helpers.runs import run_pytest, usage_error
 
 Change = Callable[[Path], object]
 MODEL = ("--model", "calibration:512")
@@ -135,43 +133,3 @@ def config_of(*arguments: str) -> pytest.Config:
     assert isinstance(run, Run)
     config.stash[RUN] = run
     return config
-
-
-def with_pickled_weights(folder: Path) -> None:
-    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
-
-
-def with_truncated_weights(folder: Path) -> None:
-    data = (folder / "model.safetensors").read_bytes()
-    (folder / "model.safetensors").write_bytes(data[: len(data) // 2])
-
-
-def without_tokenizer(folder: Path) -> None:
-    (folder / "tokenizer.json").unlink()
-
-
-def with_custom_code(folder: Path) -> None:
-    config = json.loads((folder / "config.json").read_text())
-    custom_code = {"model_type": "ours", "auto_map": {"AutoModelForCausalLM": "ours.Model"}}
-    (folder / "config.json").write_text(json.dumps(config | custom_code))
-
-
-@pytest.mark.parametrize(
-    ("change", "line"),
-    [
-        (
-            with_pickled_weights,
-            "pytorch_model.bin: pickled weights can run code and are not read; convert to safetensors .*",
-        ),
-        (with_truncated_weights, r"model.safetensors: is truncated, \d+ of \d+ bytes; copy the file again, .*"),
-        (without_tokenizer, ": no tokenizer .*; copy the tokenizer files .*"),
-        (with_custom_code, "config.json: model_type 'ours' runs code of the checkpoint .* use --trust-remote-code"),
-    ],
-)
-def test_an_unusable_checkpoint_is_refused_in_one_line(
-    change: Change, line: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    folder = Path(shutil.copytree(calibration_checkpoint("512"), tmp_path / "step_9"))
-    change(folder)
-    assert re.fullmatch(f".*/step_9/?{line}", usage_error("--model", str(folder)))
-    assert capfd.readouterr() == ("", "")

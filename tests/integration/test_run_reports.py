@@ -10,16 +10,11 @@ from xml.etree import ElementTree
 
 import pytest
 from jsonschema import Draft202012Validator
-from msgspec.structs import replace
 
 from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
 from longctx.fixtures.lengths import format_length
-from longctx.fixtures.records.report import parse_report, report_data
-from longctx.plugins.report.document import document
-from longctx.plugins.reports import _write_json
 from tests.helpers.counts import count
 from tests.helpers.paths import REPOSITORY
-from tests.helpers.reports import run_summary
 from tests.helpers.runs import NEEDLES, SCHEMA, CompletedRun, calibration_checkpoint, completed_run
 from tests.helpers.tiny_tokenizers import RULER
 
@@ -220,23 +215,3 @@ def test_the_junit_file_identifies_the_model_and_the_run(complete: CompletedRun)
     assert properties["model.claimed_length"] == str(model["claimed_length"])
     assert properties["ruler.effective_length"] == f"<{REACH}"
     assert properties["run.partial"] == "false"
-
-
-def test_pytest_has_the_private_names_that_the_junit_properties_need() -> None:
-    """The plugin sets properties of the JUnit file through names that pytest does not document."""
-    from _pytest.junitxml import LogXML, xml_key
-
-    assert isinstance(xml_key, pytest.StashKey)
-    assert callable(LogXML.add_global_property)
-    assert LogXML("junit.xml", prefix=None).node_reporters_ordered == []
-
-
-def test_a_failed_write_leaves_the_previous_report_unchanged(tmp_path: Path) -> None:
-    target = tmp_path / "report.json"
-    report = document(run_summary(samples=2, suite="ruler"))
-    _write_json(target, report)
-    bad = replace(report, run=replace(report.run, seconds=float("nan")))
-    with pytest.raises(ValueError, match="JSON compliant"):
-        _write_json(target, bad)
-    assert parse_report(target.read_bytes()) == parse_report(json.dumps(report_data(report)).encode())
-    assert list(tmp_path.iterdir()) == [target]

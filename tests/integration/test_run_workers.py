@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 from jsonschema import Draft202012Validator
 
+from longctx.fixtures.records import Outcome
 from longctx.plugins.controller import pytest_configure_node, pytest_testnodedown
 from tests.helpers.runs import NEEDLES, ONLY_NEEDLES, SCHEMA, CompletedRun, completed_run
 from tests.integration.test_run_gates import GATES, narrowed
@@ -99,25 +100,22 @@ def test_a_report_of_a_crashed_run_follows_the_schema(crashed: CompletedRun) -> 
     Draft202012Validator(SCHEMA).validate(crashed.report)
 
 
+def what_counts(outcome: Outcome) -> tuple[object, ...]:
+    """Return an outcome without the times and counts of its computation."""
+    made = outcome.generation
+    return outcome.score, outcome.references, outcome.depths, made.text, made.prompt_tokens
+
+
 def test_the_number_of_workers_and_of_samples_changes_no_answer(narrowed: CompletedRun, crashed: CompletedRun) -> None:
     """A sample depends only on its task, length and index, not on its process or on the number of samples."""
     alone, together = narrowed.results, crashed.results
     assert len(alone) == len(NEEDLES) * 2
     for name, result in alone.items():
-        outcomes_together = {outcome.index: outcome for outcome in together[name].outcomes}
-        assert len(outcomes_together) == 2
-        for outcome_alone in result.outcomes:
-            outcome_together = outcomes_together[outcome_alone.index]
-            assert (outcome_alone.index, outcome_alone.score, outcome_alone.references) == (
-                outcome_together.index,
-                outcome_together.score,
-                outcome_together.references,
-            )
-            assert (outcome_alone.depths, outcome_alone.generation.text) == (
-                outcome_together.depths,
-                outcome_together.generation.text,
-            )
-            assert outcome_alone.generation.prompt_tokens == outcome_together.generation.prompt_tokens
+        outcomes = {outcome.index: outcome for outcome in together[name].outcomes}
+        assert len(outcomes) == 2
+        assert [what_counts(outcome) for outcome in result.outcomes] == [
+            what_counts(outcomes[outcome.index]) for outcome in result.outcomes
+        ]
     failures = [outcome.score.failure for result in alone.values() for outcome in result.outcomes]
     assert 0 < failures.count(None) < len(failures)
 

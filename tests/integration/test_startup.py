@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-import importlib
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from longctx.cli import COMMANDS
-from longctx.fixtures import heavy_imports
 from tests.helpers.paths import REPOSITORY
 from tests.helpers.runs import calibration_checkpoint, run_pytest
 
@@ -63,31 +60,6 @@ def test_a_run_that_finds_everything_in_its_journal_imports_no_torch(tmp_path: P
     imported = {path.name: path.read_text().split() for path in tmp_path.glob("imports-*")}
     # The controller reads the tokenizer, to know the prompts; nothing is left for the worker to build.
     assert imported == {"imports-controller": ["transformers", "huggingface_hub"], "imports-gw0": []}
-
-
-def test_garbage_collection_skips_packages_imported_for_the_whole_process(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "a_large_package.py").write_text(
-        "import gc\nthings = [[n] for n in range(1000)]\non = gc.isenabled()\n"
-    )
-    monkeypatch.syspath_prepend(str(tmp_path))
-    frozen = gc.get_freeze_count()
-    try:
-        with heavy_imports.exempt_from_garbage_collection():
-            package = importlib.import_module("a_large_package")
-        after = gc.get_freeze_count()
-        assert (package.on, gc.isenabled(), after >= frozen + 1000) == (False, True, True)
-        with heavy_imports.exempt_from_garbage_collection():
-            importlib.import_module("a_large_package")
-            more = [[number] for number in range(1000)]
-        # Objects that were frozen may end; none is added.
-        assert (gc.get_freeze_count() <= after, len(more)) == (True, 1000)
-        with pytest.raises(ModuleNotFoundError), heavy_imports.exempt_from_garbage_collection():
-            importlib.import_module("no_such_package")
-        assert gc.isenabled()
-    finally:
-        monkeypatch.delitem(sys.modules, "a_large_package", raising=False)
 
 
 def test_objects_exempt_from_garbage_collection_end_with_the_process() -> None:

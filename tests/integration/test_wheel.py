@@ -49,6 +49,7 @@ def command(wheel: Path) -> Path:
     return environment / "bin" / "longctx"
 
 
+@pytest.mark.whole_loop
 def test_uv_installs_the_command_as_a_tool(wheel: Path, tmp_path: Path) -> None:
     """Its dependencies are excluded: this environment has them, and the index may not answer."""
     requires = [line for line in metadata.requires("longctx-gates") or () if "extra ==" not in line]
@@ -90,6 +91,7 @@ def test_the_wheel_has_one_import_name_and_the_files_of_the_clone(wheel: Path) -
     assert expected - names == set()
 
 
+@pytest.mark.whole_loop
 def test_runs_of_others_load_nothing_of_the_suite(command: Path, tmp_path: Path) -> None:
     (tmp_path / "test_other.py").write_text(
         "import sys\n"

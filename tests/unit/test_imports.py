@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import pytest_plugins
+from conftest import PLUGINS
 from tests.helpers.paths import REPOSITORY
 
 # The folders to which longctx/ has links. The rules below name their modules without `longctx.`.
@@ -275,7 +275,7 @@ def test_fixtures_never_import_plugins() -> None:
 def test_every_file_directly_in_plugins_is_a_pytest_plugin() -> None:
     files = {module for module, path in FILES.items() if path.parent == REPOSITORY / "plugins" and module != "plugins"}
     # rootdir is loaded by pytest itself, as an installed plugin.
-    assert files - {"plugins.rootdir"} == {short(plugin) for plugin in pytest_plugins}
+    assert files - {"plugins.rootdir"} == {short(plugin) for plugin in PLUGINS}
     hooks = {module: FILES[module].read_text(encoding="utf-8") for module in files}
     assert [module for module, text in hooks.items() if "def pytest_" not in text] == []
 
