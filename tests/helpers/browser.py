@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import shutil
 import subprocess
@@ -65,10 +64,6 @@ class Browser:
         logged = [json.loads(entry["message"])["message"] for entry in self._send("/se/log", {"type": "performance"})]
         sent = [event["params"]["request"]["url"] for event in logged if event["method"] == "Network.requestWillBeSent"]
         return [address for address in sent if not address.startswith("data:")]
-
-    def screenshot(self, target: Path) -> None:
-        """Write the window's content as PNG."""
-        target.write_bytes(base64.b64decode(self._send("/screenshot")))
 
     def quit(self) -> None:
         """End the browser."""

@@ -49,17 +49,6 @@ def gives_answer_once(task: str, made: Sample | Draft) -> bool:
     return sorted(answers) == sorted(expected)
 
 
-def evidence_depths(task: str, context: str, question: str) -> list[float]:
-    """Return the depths of the lines that an answer counts together, for tasks whose samples have no depths."""
-    lines = context.splitlines()
-    if task == "latent_list":
-        own = [place for place, line in enumerate(lines) if line.startswith("items")]
-    else:
-        label = _label_in(question)
-        own = [place for place, row in enumerate(messages_of(context)) if row[2] == label]
-    return [place / max(1, len(lines) - 1) for place in own]
-
-
 def recounted(task: str, context: str, question: str) -> Answers:
     """Return all answers that the text gives; raise KeyError for a task without a recount."""
     kind = next(kind for kind in RECOUNTS if task.startswith(kind))

@@ -48,6 +48,9 @@ READ_ON_IMPORT = (
     "LANG", "HOME", "XDG_", "TMPDIR", "TZ",
 )  # fmt: skip
 
+# The suite and torch set these themselves, in a test's own process, too, which hands them on to its runs.
+SET_BY_RUNS = ("PYTHONPATH", "OMP_WAIT_POLICY", "MKL_CBWR", "TORCHINDUCTOR_CACHE_DIR")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Child:
@@ -190,7 +193,7 @@ def import_settings(environment: Mapping[str, str]) -> dict[str, str]:
     return {
         name: value
         for name, value in environment.items()
-        if name.startswith(READ_ON_IMPORT) and name != "PYTHONPATH"
+        if name.startswith(READ_ON_IMPORT) and name not in SET_BY_RUNS
     }  # fmt: skip
 
 
