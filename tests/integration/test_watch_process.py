@@ -177,7 +177,7 @@ def test_an_incomplete_run_leaves_no_report(tmp_path: Path) -> None:
         ((".", "--horizon", "0"), "--horizon: 0; give a number of checkpoints of at least 1"),
         ((".", "--anchor", "7"), "--anchor: no step 7 in "),
         ((".", "--anchor", "nowhere.json"), "--anchor: nowhere.json is no report (No such file or directory)"),
-        ((".", "--baseline", "step-1"), "--baseline: a watch sets it for every checkpoint; leave it out, use --anchor"),
+        ((".", "--baseline", "step-1"), "--baseline: not for the runs of a watch; leave it out, use --anchor"),
         ((".", "--lengths", "8kb"), "--lengths: unknown '8kb'"),
         ((".", "--out", "README.md"), "--out: cannot write "),
     ],
