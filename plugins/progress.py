@@ -34,9 +34,9 @@ LOG_SECONDS = 60.0
 class _Pace:
     """The results added to a panel during this run, their computed tokens, and the time they took."""
 
-    samples: int = 0
-    tokens: int = 0
-    seconds: float = 0.0
+    samples: int
+    tokens: int
+    seconds: float
 
 
 def _panel_line(

@@ -252,19 +252,6 @@ def paired_interval(
     return 2 * low - 1, 2 * high - 1
 
 
-def most_probable(successes: int, trials: int, *, alpha: float) -> float:
-    """Return the upper bound of a probability, exact with error `alpha`, given successes in independent trials.
-
-    It is one-sided (Clopper and Pearson 1934, "The use of confidence or fiducial limits").
-    """
-    if successes == trials:
-        return 1.0
-    # scipy takes half a second to import, and few runs need it.
-    from scipy.special import betaincinv
-
-    return float(betaincinv(successes + 1, trials - successes, 1 - alpha))
-
-
 def e_bh(log_e_values: Sequence[float], q: float) -> tuple[bool, ...]:
     """Return which null hypotheses to reject so that the expected share of true ones among them is at most `q`.
 

@@ -25,7 +25,7 @@ from longctx.plugins.journal.file_system import (
     probe_file_system,
 )
 from longctx.plugins.journal.heartbeat import HEARTBEAT_SECONDS, LEASE_SECONDS, Heartbeat
-from longctx.plugins.journal.lines import Entry, LikelihoodEntry, Subject, likelihood_key, repeat_key, sample_key
+from longctx.plugins.journal.lines import Entry, LikelihoodEntry, Subject, likelihood_key, sample_key
 from longctx.plugins.journal.store import Journal, JudgeReplies
 
 __all__ = [
@@ -43,6 +43,5 @@ __all__ = [
     "Subject",
     "likelihood_key",
     "probe_file_system",
-    "repeat_key",
     "sample_key",
 ]

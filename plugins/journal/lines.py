@@ -51,11 +51,6 @@ def likelihood_key(key: str) -> str:
     return f"{stable_hash('likelihood', LIKELIHOOD, key):016x}"
 
 
-def repeat_key(key: str) -> str:
-    """Return the key of a server's second answer to a sample, given the sample's own key."""
-    return f"{stable_hash('repeat', key):016x}"
-
-
 class Subject(StoredRecord, frozen=True, kw_only=True):
     """The model that answered, and how it was run."""
 

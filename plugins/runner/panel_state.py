@@ -7,13 +7,10 @@ from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
-from longctx.fixtures.records import BaselineAnswer, Case, CaseResult, Likelihood, Outcome, RepeatedAnswers
-from longctx.fixtures.tasks import TASKS
+from longctx.fixtures.records import BaselineAnswer, Case, CaseResult, Likelihood, Outcome
 from longctx.plugins.config.run import Run
-from longctx.plugins.evidence.clusters import ESTIMATE_ALPHA, SampleRef
-from longctx.plugins.evidence.points import to_points
-from longctx.plugins.evidence.statistics import most_probable
-from longctx.plugins.journal import Journal, likelihood_key, repeat_key
+from longctx.plugins.evidence.clusters import SampleRef
+from longctx.plugins.journal import Journal, likelihood_key
 from longctx.plugins.verdicts.hypotheses import PanelKey, build_panels
 from longctx.plugins.verdicts.likelihood_gates import build_rules
 from longctx.plugins.verdicts.panels import NO_LOOK, ModelRole, Panel, PanelStatus, SharedLook
@@ -22,8 +19,6 @@ from longctx.plugins.verdicts.regression import PanelPairs, decide_together, sha
 # The largest number of a case's samples whose answers are shown beside the baseline's because the scores differ.
 MOST_FLIPPED = 100
 ANSWER_CHARACTERS = 2000
-# The number of samples that a server answers twice for a comparison.
-REPEATED_SAMPLES = 64
 
 
 class PanelState:
@@ -114,42 +109,6 @@ class PanelState:
         if "baseline" in self.journals and not self.baseline_is_final:
             roles.append("baseline")
         return rule.next_samples({role: self.likelihoods(panel, role) for role in roles}, self.failures(panel))
-
-    def repeats(self, panel: Panel) -> dict[str, SampleRef]:
-        """Return the samples that a server is to answer twice, by the key of the second answer; empty without a server.
-
-        They are the first ones of a comparison that have an answer, except for those that a judge scores. Their keys
-        give them another order, so that they have other company on the server.
-        """
-        if self.run.endpoint is None or panel not in self._compared:
-            return {}
-        entries, keys = self.journals["model"].entries, self.keys(panel)
-        most = -(-REPEATED_SAMPLES // len(self._compared))
-        chosen: dict[str, SampleRef] = {}
-        for ref in panel.order:
-            case = panel.cases[ref.case_id]
-            is_judged = case.task in TASKS and TASKS[case.task].needs_assistant(case.source)
-            if keys[ref] in entries and not is_judged and len(chosen) < most:
-                chosen[repeat_key(keys[ref])] = ref
-        return dict(sorted(chosen.items()))
-
-    def repeated_answers(self) -> RepeatedAnswers | None:
-        """Return how often the second answers of a server differ; None without any."""
-        entries = self.journals["model"].entries
-        pairs: list[tuple[Outcome, Outcome]] = []
-        for panel in self.panels.values():
-            for key, ref in self.repeats(panel).items():
-                if key in entries:
-                    pairs.append((entries[self.keys(panel)[ref]].outcome, entries[key].outcome))
-        if not pairs:
-            return None
-        other_scores = sum(first.score.value != second.score.value for first, second in pairs)
-        return RepeatedAnswers(
-            samples=len(pairs),
-            other_texts=sum(first.generation.text != second.generation.text for first, second in pairs),
-            other_scores=other_scores,
-            most=to_points(most_probable(other_scores, len(pairs), alpha=ESTIMATE_ALPHA)),
-        )
 
     def failures(self, panel: Panel) -> dict[str, str]:
         """Return the reasons why cases failed in this run, by case id.

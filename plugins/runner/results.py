@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from longctx.fixtures.engines import EngineError, execution_settings
-from longctx.fixtures.records import Case, CaseResult, Inspection, Likelihood, RepeatedAnswers
+from longctx.fixtures.records import Case, CaseResult, Inspection, Likelihood
 from longctx.fixtures.records.results import EngineFacts
 from longctx.plugins.config.run import Run, finished_journal
 from longctx.plugins.evidence.clusters import SampleRef
@@ -205,7 +205,6 @@ def read_measured(
         if case.id in reports and (error := reports[case.id].error) is not None
     }
     control_variate: dict[SampleRef, float] | None = None
-    repeated: RepeatedAnswers | None = None
     likelihoods: dict[ModelRole, dict[SampleRef, Likelihood]] = {"model": {}, "baseline": {}}
     damage: dict[str, None] = {}
     executions = next((report.executions for report in reports.values() if report.executions), None)
@@ -222,7 +221,6 @@ def read_measured(
                 damage |= dict.fromkeys(JudgeReplies(Path(run.options.journal), None).damage())
             results |= {result.case.id: result for result in _results(panel_state, reports)}
             control_variate = panel_state.control_variate()
-            repeated = panel_state.repeated_answers()
             # A run that only reads answers has none, whatever its journals hold.
             if run.options.signal != "answers":
                 likelihoods |= {role: panel_state.all_likelihoods(role) for role in panel_state.journals}
@@ -234,7 +232,6 @@ def read_measured(
         scope=run.scope(selected, executions),
         results=results,
         control_variate=control_variate,
-        repeated=repeated,
         likelihoods=likelihoods["model"],
         baseline_likelihoods=likelihoods["baseline"],
         unfinished=unfinished,

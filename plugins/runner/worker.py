@@ -121,7 +121,6 @@ class Worker:
         # Claimed batches that are next, in order. Prompts for a prefetching engine have been sent to it.
         self._ahead: deque[Batch] = deque()
         self._broken: JournalError | None = None
-        self._repeats_answers = True
         self._wait_seconds = WAIT_SECONDS
 
     def measure(self, case: Case) -> CaseReport:
@@ -139,8 +138,6 @@ class Worker:
             with self.stopwatch.measure("journal"):
                 if signal != "likelihood":
                     samples, problem = self._measured(case, panel)
-                    if problem is None:
-                        self._repeat(panel)
                 if signal != "answers":
                     problem = problem or self._measure_likelihoods(case, panel)
                     likelihoods = self.panel_state.likelihood_counts(panel)[case.id]
@@ -421,31 +418,6 @@ class Worker:
             give_up(journal, failed.case, failed.key, str(error))
             for job in others:
                 journal.release(job.key)
-
-    def _repeat(self, panel: Panel) -> None:
-        """Let a server answer some samples of a comparison again, which shows how often answers differ by themselves.
-
-        No verdict rests on them, so a failure only ends it, and nobody waits for those of other workers.
-        """
-        journal = self.models["model"].journal
-        while self._repeats_answers and not self._is_over():
-            wanted = {key: ref for key, ref in self.panel_state.repeats(panel).items() if key not in journal.entries}
-            if not wanted:
-                return
-            engine = self._engine(self.models["model"])
-            samples = claim_samples(journal, engine, panel, wanted, workers=self._workers)
-            built = self.builder.begin(panel, samples).result()
-            # An answer of its own, whatever the journal has for the same prompt.
-            jobs = [replace(job, prompt=job.key) for job in built if isinstance(job, Job)]
-            if not jobs:
-                return
-            try:
-                with self.stopwatch.measure_engine(engine):
-                    answers = engine.generate([job.sample.prompt for job in jobs])
-                    for job, generation in zip(jobs, answers, strict=True):
-                        self.scorer.store(journal, job, generation)
-            except EngineError:
-                self._repeats_answers = False
 
     def _is_over(self) -> bool:
         self._check_parent()

@@ -18,7 +18,6 @@ from longctx.fixtures.records import (
     LengthFinding,
     Likelihood,
     Reason,
-    RepeatedAnswers,
     UndecidedEffect,
     Verdict,
     VerdictWord,
@@ -98,9 +97,6 @@ class Measured:
 
     control_variate: Mapping[SampleRef, float] | None = None
     """The scores, 0 to 1, of a baseline that is not run again; None without one."""
-
-    repeated: RepeatedAnswers | None = None
-    """How often the answers of the model's server differ by themselves; None for a model that is loaded here."""
 
     likelihoods: Mapping[SampleRef, Likelihood] = field(default_factory=dict)
     """The likelihoods of gold answers that were measured."""

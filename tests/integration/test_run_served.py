@@ -176,35 +176,6 @@ def test_failures_of_a_fifth_of_all_requests_do_not_change_the_report(
     )
 
 
-def test_a_comparison_says_how_often_the_answers_of_its_server_differ_by_themselves(
-    undisturbed: CompletedRun, tmp_path: Path
-) -> None:
-    with guessing() as (server, guesser):
-
-        def answer(request: Request) -> Response:
-            response = guesser(request)
-            is_other = guesser.answered[str(request.prompt)] == 2 and stable_hash(request.prompt) % 4 == 0
-            return (
-                text_completion("none at all", read=json.loads(response.body)["usage"]["prompt_tokens"])
-                if (is_other)
-                else response
-            )
-
-        server.answer = answer
-        completed = run_at(server, tmp_path, f"--baseline={undisturbed.folder}/report.json")
-    repeated = completed.report["regression"]["repeated"]
-    twice = [prompt for prompt, count in guesser.answered.items() if count == 2]
-    assert set(guesser.answered.values()) == {1, 2}
-    assert len(twice) == repeated["samples"] == 64
-    assert repeated["other_texts"] == sum(stable_hash(prompt) % 4 == 0 for prompt in twice) > 8
-    assert 0 < repeated["other_scores"] < repeated["other_texts"]
-    assert repeated["other_scores"] / 64 < repeated["most"] / 100 < 1
-    line = f"64 samples answered twice by the server: {repeated['other_texts']} other texts"
-    assert all(line in text for text in (completed.output, (tmp_path / "report.md").read_text()))
-    # The verdicts rest on the first answers only.
-    assert without_times(completed)["cases"] == without_times(undisturbed)["cases"]
-
-
 def test_no_output_of_a_run_contains_the_api_key(
     undisturbed: CompletedRun,
     disturbed: tuple[CompletedRun, GuessingServer],

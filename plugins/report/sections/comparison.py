@@ -8,10 +8,8 @@ from collections import Counter
 from dataclasses import asdict
 from statistics import fmean
 
-from msgspec import UNSET
-
 from longctx.fixtures.outside_files import absolute
-from longctx.fixtures.records import CaseResult, RepeatedAnswers
+from longctx.fixtures.records import CaseResult
 from longctx.fixtures.records.report import (
     CaseComparison,
     ComparedModel,
@@ -56,7 +54,6 @@ def regression(summary: RunSummary) -> RegressionSummary | None:
             engine=baseline.execution.get("engine") or "hf",
             execution=dict(summary.baseline_execution or baseline.execution) or None,
         ),
-        repeated=evaluation.measured.repeated or UNSET,
         scores=_baseline_scores(evaluation.measured),
         drop=thresholds.drop,
         false_discoveries=thresholds.false_discoveries,
@@ -153,13 +150,6 @@ def comparison_notes(report: JsonReport) -> list[Note]:
         if values:
             text = f"the baseline's answers were computed otherwise: {'; '.join(values)}"
             shown.append(Note(name="otherwise", text=text, tone="warning"))
-    repeated = regression.repeated
-    if isinstance(repeated, RepeatedAnswers):
-        text = (
-            f"{repeated.samples} samples answered twice by the server: {repeated.other_texts} other texts, "
-            f"{repeated.other_scores} other scores, so at most {repeated.most:.1f} % of scores differ by themselves"
-        )
-        shown.append(Note(name="repeated", text=text))
     return shown
 
 

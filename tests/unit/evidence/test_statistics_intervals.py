@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from longctx.plugins.evidence.statistics import decide_level, e_bh, interval, most_probable, paired_interval
+from longctx.plugins.evidence.statistics import decide_level, e_bh, interval, paired_interval
 from tests.helpers.scores import QUEUES, binary_scores, paired_differences
 
 RESOLUTION = 1e-5
@@ -103,17 +103,3 @@ def test_e_bh_on_a_worked_example() -> None:
 def test_e_bh_refuses_what_is_no_evidence(values: list[float], q: float) -> None:
     with pytest.raises(ValueError, match="give a q above 0"):
         e_bh(values, q)
-
-
-@settings(deadline=None)
-@given(st.integers(1, 80).flatmap(lambda trials: st.tuples(st.integers(0, trials), st.just(trials))))
-def test_the_upper_bound_of_a_probability_leaves_so_few_successes_the_error_exactly(drawn: tuple[int, int]) -> None:
-    successes, trials = drawn
-    most = most_probable(successes, trials, alpha=0.05)
-    if successes == trials:
-        assert most == 1.0
-        return
-    at_most = math.fsum(
-        math.comb(trials, count) * most**count * (1 - most) ** (trials - count) for count in range(successes + 1)
-    )
-    assert at_most == pytest.approx(0.05, rel=1e-6)
