@@ -13,6 +13,8 @@ import pytest
 
 from longctx.fixtures.records import PropertyFinding
 from longctx.plugins.collection import cases_of
+from longctx.plugins.gate_tests import look_at_gates
+from longctx.plugins.plan import print_costs
 from longctx.plugins.runner.results import CaseReport, Controller
 from longctx.plugins.stash import CONTROLLER, HELP, INVARIANCE, RUN, SELECTED_GATES
 
@@ -39,16 +41,24 @@ class _Collector:
         self.config = config
         self.controller = config.stash[CONTROLLER]
 
+    @pytest.hookimpl(trylast=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         if session.items:
             self._select([item.nodeid for item in session.items])
 
-    @pytest.hookimpl(optionalhook=True)
+    @pytest.hookimpl(trylast=True, optionalhook=True)
     def pytest_xdist_node_collection_finished(self, ids: Sequence[str]) -> None:
         self._select(ids)
 
     def _select(self, node_ids: Sequence[str]) -> None:
+        """Note the cases that were collected, and print what is known of them before a model is loaded."""
+        is_first = not self.controller.selected
         self.controller.selected = cases_of(self.controller.run, node_ids)
+        option = self.config.option
+        # pytest may run other tests with these plugins.
+        if is_first and self.controller.selected and not (option.collectonly or option.preflight):
+            look_at_gates(self.config)
+            print_costs(self.config)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         findings = getattr(report, "longctx_invariance", None)

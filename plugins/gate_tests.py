@@ -9,7 +9,7 @@ import re
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import pytest
 
@@ -50,7 +50,6 @@ from longctx.plugins.verdicts.selection import (
 REPORTED_ONLY = "reported only: "
 MOST_NAMED = 4
 """The most gates that cannot be decided that are named before a run."""
-_HAS_NAMED = pytest.StashKey[bool]()
 TestReports = tuple[pytest.TestReport, pytest.TestReport]
 """The reports of a test's call and of its teardown; JUnit takes the properties of a test from its teardown."""
 
@@ -101,34 +100,19 @@ class _GateItem(pytest.Item):
         raise NotImplementedError("gates are evaluated when all cases have been measured")
 
 
-@pytest.hookimpl(trylast=True)
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Look at the gates once the cases are known; a worker of a run that is refused must not help the others."""
+    """Stop a worker of a run that is refused, so that it does not help the others."""
     config = session.config
-    if CONTROLLER in config.stash:
-        _look_at_gates(config)
-    elif RUN in config.stash and (undecided := _undecidable_gates(config, [item.nodeid for item in session.items])):
-        session.shouldstop = undecided.refusal or session.shouldstop
+    if RUN in config.stash and CONTROLLER not in config.stash:
+        undecided = _undecidable_gates(config, [item.nodeid for item in session.items])
+        session.shouldstop = (undecided and undecided.refusal) or session.shouldstop
 
 
-@pytest.hookimpl(trylast=True, optionalhook=True)
-def pytest_xdist_node_collection_finished(node: Any, ids: Sequence[str]) -> None:
-    """Look at the gates when the workers have collected the cases."""
-    _look_at_gates(node.config)
-
-
-def _look_at_gates(config: pytest.Config) -> None:
+def look_at_gates(config: pytest.Config) -> None:
     """Name the blocking gates that the selected cases cannot decide, before a model is loaded.
 
     Raises pytest.UsageError if there is no other one.
     """
-    option, reporter = config.option, config.pluginmanager.get_plugin("terminalreporter")
-    # pytest may run other tests with these plugins.
-    if CONTROLLER not in config.stash or not config.stash[CONTROLLER].selected or _HAS_NAMED in config.stash:
-        return
-    if option.collectonly or option.preflight:
-        return
-    config.stash[_HAS_NAMED] = True
     undecided = _undecidable_gates(config, [case.id for case in config.stash[CONTROLLER].selected])
     if undecided is None:
         return
@@ -136,6 +120,7 @@ def _look_at_gates(config: pytest.Config) -> None:
         raise usage_error(undecided.refusal)
     lines = [f"undecidable: gate {name!r} {reason}" for name, reason in undecided.reasons.items()]
     more = [f"undecidable: {len(lines) - MOST_NAMED} more gates"] if len(lines) > MOST_NAMED else []
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
     if reporter is not None:
         for line in [*lines[:MOST_NAMED], *more]:
             reporter.write_line(visible_line(line), yellow=True)

@@ -7,7 +7,6 @@ import textwrap
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,7 +16,6 @@ from longctx.fixtures.memory import GIB, estimated_memory, gpu_memory_bytes
 from longctx.fixtures.records import Case
 from longctx.fixtures.shown_text import visible_line
 from longctx.fixtures.tasks import TASKS
-from longctx.plugins.collection import cases_of
 from longctx.plugins.config.materials import judged_samples
 from longctx.plugins.config.run import Run, finished_journal
 from longctx.plugins.config.run_facts import Baseline
@@ -30,7 +28,6 @@ from longctx.plugins.stash import CONTROLLER, PLANNED_WORKERS, RUN
 from longctx.plugins.verdicts.hypotheses import RULER, build_panels
 from longctx.plugins.verdicts.panels import Panel
 
-_PRINTED = pytest.StashKey[bool]()
 INDENT = 11
 # The samples to the verdict on a mean at one length, in the median over the curves of 17 models (RULER, Table 3) with
 # 6500 planned samples: `python -m benchmarks.false_verdicts`.
@@ -47,39 +44,22 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
     return True if session.config.option.plan and RUN in session.config.stash else None
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_finish(session: pytest.Session) -> None:
-    """Print how many answers a judge scores at most, and what a comparison can detect."""
-    config = session.config
+def print_costs(config: pytest.Config) -> None:
+    """Print how many answers a judge scores at most, which cases cannot run, and what a comparison can detect."""
     reporter = config.pluginmanager.get_plugin("terminalreporter")
-    if CONTROLLER not in config.stash or reporter is None or config.option.collectonly:
-        return
-    run = config.stash[RUN]
-    cases = cases_of(run, [item.nodeid for item in session.items]) or run.available
+    run, cases = config.stash[RUN], config.stash[CONTROLLER].selected
+    lines: list[str] = []
     # No metric of a tasks file needs a judge.
     judged = judged_samples(run.options, [case for case in cases if case.task in TASKS], TASKS)
     if judged:
-        line = f"judge      {run.options.judge_model}: scores up to {judged:,} answers; the journal keeps its replies"
+        lines.append(
+            f"judge      {run.options.judge_model}: scores up to {judged:,} answers; the journal keeps its replies"
+        )
+    # Under --plan the others are part of the plan.
+    if not config.option.plan:
+        lines += [*_misfit_lines(run, cases), *_power_lines(run, cases)]
+    for line in lines if reporter is not None else ():
         reporter.write_line(visible_line(line))
-    _print_power(config)
-
-
-@pytest.hookimpl(trylast=True, optionalhook=True)
-def pytest_xdist_node_collection_finished(node: Any) -> None:
-    """Print what a comparison can detect when the cases are known, which with workers only they collect."""
-    _print_power(node.config)
-
-
-def _print_power(config: pytest.Config) -> None:
-    option, reporter = config.option, config.pluginmanager.get_plugin("terminalreporter")
-    # Under --plan the lines are part of the plan.
-    cases = config.stash[CONTROLLER].selected if CONTROLLER in config.stash else ()
-    is_only_listed = option.plan or option.collectonly or option.preflight
-    if cases and not is_only_listed and reporter is not None and _PRINTED not in config.stash:
-        config.stash[_PRINTED] = True
-        run = config.stash[RUN]
-        for line in [*_misfit_lines(run, cases), *_power_lines(run, cases)]:
-            reporter.write_line(visible_line(line))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
