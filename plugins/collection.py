@@ -15,7 +15,7 @@ from longctx.fixtures.records import Case
 from longctx.fixtures.shown_text import one_line
 from longctx.fixtures.tasks import SUITES
 from longctx.plugins.config.invocation import Invocation
-from longctx.plugins.config.options import SUITE_OPTIONS, declare, removed_flags, removed_option
+from longctx.plugins.config.options import REMOVED, SUITE_OPTIONS, declare, removed_option
 from longctx.plugins.config.resolve import CONFIG_ERRORS, check_values, resolve
 from longctx.plugins.config.run import Run
 from longctx.plugins.stash import PLANNED_WORKERS, RUN
@@ -26,14 +26,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Declare the options of the suite, those of all its plugins, and those of earlier versions."""
     group = parser.getgroup("longctx", "long-context evaluation")
     declare(group.addoption, SUITE_OPTIONS)
-    for flag in removed_flags():
+    for flag in REMOVED:
         group.addoption(flag, dest=flag, nargs="?", const="", help=SUPPRESS)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     """Read the run from the command line; a worker receives it from the controller."""
-    for flag in removed_flags():
+    for flag in REMOVED:
         if getattr(config.option, flag, None) is not None:
             raise usage_error(removed_option(flag))
     if hasattr(config, "workerinput") or not _collects_cases(config):

@@ -58,8 +58,9 @@ def print_costs(config: pytest.Config) -> None:
     # Under --plan the others are part of the plan.
     if not config.option.plan:
         lines += [*_misfit_lines(run, cases), *_power_lines(run, cases)]
-    for line in lines if reporter is not None else ():
-        reporter.write_line(visible_line(line))
+    if reporter is not None:
+        for line in lines:
+            reporter.write_line(visible_line(line))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

@@ -35,10 +35,6 @@ CALIBRATION = "calibration:"
 ANNOUNCED_BYTES = 2**30
 
 
-class _CannotExtend(Exception):
-    """A baseline that answers no further samples; the message completes "it cannot be extended: "."""
-
-
 def resolve_model(invocation: Invocation) -> Checkpoint:
     """Return the checkpoint that --model names, or a stand-in for a name that only a server knows.
 
@@ -235,12 +231,10 @@ def extend_baseline(run: Run, invocation: Invocation) -> Run:
         return run
     if _is_complete(run, baseline):
         return run
-    limit, checkpoint = "", None
-    try:
-        checkpoint = _usable_checkpoint(run, baseline, invocation)
-    except _CannotExtend as error:
-        limit = str(error)
-    return replace(run, baseline=replace(baseline, checkpoint=checkpoint, limit=limit))
+    usable = _usable_checkpoint(run, baseline, invocation)
+    if isinstance(usable, Checkpoint):
+        return replace(run, baseline=replace(baseline, checkpoint=usable))
+    return replace(run, baseline=replace(baseline, limit=usable))
 
 
 def with_differences(run: Run) -> Run:
@@ -271,26 +265,26 @@ def _is_complete(run: Run, baseline: Baseline) -> bool:
     )
 
 
-def _usable_checkpoint(run: Run, baseline: Baseline, invocation: Invocation) -> Checkpoint:
-    """Return the checkpoint of the baseline's report; raise _CannotExtend if it is not as it was measured."""
+def _usable_checkpoint(run: Run, baseline: Baseline, invocation: Invocation) -> Checkpoint | str:
+    """Return the checkpoint of the baseline's report, or why it cannot answer further samples."""
     if baseline.path is None or baseline.execution.get("engine") != "hf":
-        raise _CannotExtend("a server answered for it")
+        return "a server answered for it"
     try:
         checkpoint = _read_or_make(invocation, baseline.path, option="--baseline")
     except (CheckpointError, ConversionError):
-        raise _CannotExtend(f"its checkpoint {baseline.path} is gone") from None
+        return f"its checkpoint {baseline.path} is gone"
     if checkpoint.fingerprint != baseline.fingerprint:
-        raise _CannotExtend(f"its checkpoint {baseline.path} has changed")
+        return f"its checkpoint {baseline.path} has changed"
     if Path(baseline.journal) != Path(run.options.journal):
-        raise _CannotExtend(f"its results are in another journal; give --journal {baseline.journal}")
+        return f"its results are in another journal; give --journal {baseline.journal}"
     try:
         execution = execution_settings(checkpoint, run.engine_settings("baseline"))
     except EngineError:
         execution = None
     if execution != baseline.execution:
-        raise _CannotExtend("it was measured with other engine settings or on another kind of machine")
+        return "it was measured with other engine settings or on another kind of machine"
     loaded = [checkpoint] if is_served(run.options) else [run.checkpoint, checkpoint]
     workers = None if checkpoint.fingerprint == run.checkpoint.fingerprint else invocation.local_workers
     if workers is not None and cases_over_memory(run.options, loaded, run.measurable, workers=workers):
-        raise _CannotExtend("the memory does not suffice for both models")
+        return "the memory does not suffice for both models"
     return checkpoint

@@ -1,4 +1,4 @@
-"""The record of one option of the command line, and what is wrong with a value of it."""
+"""The record of one option of the command line, and the check of its values."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ Kind = Literal[
     "text", "served name", "flag", "choice", "whole number", "number", "path", "perhaps path", "file", "folder",
 ]  # fmt: skip
 """The type of a value. A `served name` is a text that may look like a path. A `perhaps path` is a path if the file
-exists, and else a name. A `file` and a `folder` are what a run writes."""
+exists, and else a name. A run writes a `file` and a `folder`."""
 
 Declarer = Literal["suite", "pytest", "command", "watch", "bisect"]
-"""Who declares an option: the suite, pytest itself, every command that reads `longctx.toml`, a watch or a bisection."""
+"""The declarer of an option: the suite, pytest, every command that reads `longctx.toml`, a watch or a bisection."""
 
 Caller = Literal["run", "plan", "watch", "bisect", "measure", "in memory"]
-"""Who uses an option: the commands that read `longctx.toml`, and `longctx.measure` of a path or a model in memory."""
+"""The user of an option: a command that reads `longctx.toml`, or `longctx.measure` of a path or a model in memory."""
 
 Section = Literal["", "What is measured", "How prompts are made and scored", "How the model runs", "What is written"]
 """A heading of docs/command.md."""
@@ -79,15 +79,15 @@ class Option:
     key: str | None = ""
     """Its key in longctx.toml; empty for the name without dashes, None if it has none."""
     is_report: bool = False
-    """True for what a run writes besides its terminal and its journal."""
+    """True for a report that a run writes besides its terminal and its journal."""
     watch: str = ""
-    """What a watch uses instead of the option; empty if it passes the option on to its runs or reads it."""
+    """The replacement in a watch; empty if it passes the option on to its runs or reads it."""
     bisect: str = ""
     measure: str = ""
     in_memory: str = ""
-    """What `longctx.measure` of a model in memory uses instead of an option that it has for a path."""
+    """The replacement in `longctx.measure` of a model in memory, of an option that it has for a path."""
     writes: Literal["", "report", "shown report", "answers", "scores"] = ""
-    """What a file or folder gets: the report as data, the report with all texts visible, answers, or curves."""
+    """The content of a file or folder: the report as data, the report with all texts visible, answers, or curves."""
     section: Section = ""
 
     @property
@@ -123,7 +123,7 @@ class Option:
         return self.shown_default or ("" if self.default in (None, []) else str(self.default))
 
     def instead(self, caller: Caller) -> str:
-        """Return what a command uses instead of the option for its runs; empty if it takes the option."""
+        """Return the replacement for the option in the runs of a command; empty if it takes the option."""
         remedies = {
             "plan": NOT_TAKEN["plan"] if self.is_report else "",
             "watch": self.watch,
@@ -134,7 +134,7 @@ class Option:
         return remedies.get(caller, "")
 
     def problem(self, value: object) -> str:
-        """Return what is wrong with a value, to stand after the option's name; empty if a run may use it."""
+        """Return the problem with a value, to stand after the option's name; empty if a run may use it."""
         text, accepted = str(value), self.accepted
         if self.kind in ("path", "perhaps path"):
             impossible = [part for part in (text.split(",") if self.is_list else [text]) if _is_impossible(part)]
@@ -163,17 +163,13 @@ class Option:
         return f"unknown {value!r}; {known_names(text, self.choices, words='use one of')}"
 
     @property
-    def help_line(self) -> str:
-        """The line of `--help`."""
-        return f"{self.help} (default: {self.default_text})" if self.default_text else self.help
-
-    @property
     def declaration(self) -> dict[str, Any]:
         """The keyword arguments that declare the option to argparse or pytest.
 
         The values of the suite's options stay texts, because the suite words the errors about them.
         """
-        attributes: dict[str, Any] = {"help": self.help_line}
+        default = f" (default: {self.default_text})" if self.default_text else ""
+        attributes: dict[str, Any] = {"help": self.help + default}
         if self.kind == "flag":
             return attributes | {"action": "store_true"}
         if self.metavar is not None:

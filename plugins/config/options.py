@@ -159,7 +159,7 @@ OPTIONS: tuple[Option, ...] = (
         "models"),
     Option(flag="--serve", engine="openai", kind="text", metavar="COMMAND", measure=_RUN,
         help="command that starts a server for the run: 'vllm serve {model} --port {port} --generation-config vllm'"),
-    Option(flag="--journal", kind="path", metavar="DIR", help="directory where results are kept and shared",
+    Option(flag="--journal", kind="path", metavar="DIR", help="directory of the results, which runs share",
         shown_default=".longctx/journal in the clone")),
 
     *_section("What is written",
@@ -270,7 +270,7 @@ REMOVED: dict[str, str] = {
     "--samples-from": "use --tasks DIR",
     "--served-model": "name the model in the address: --base-url URL/models/NAME",
 }
-"""What to use instead of a flag ("--flag"), or of a key of longctx.toml that is no flag's name ("key").
+"""The replacements for options of earlier versions, and for their keys in longctx.toml.
 
 Each sentence begins with a verb: "use --other".
 """
@@ -327,14 +327,9 @@ def check_own_values(arguments: Any, command: Literal["watch", "bisect"]) -> Non
             raise ValueError(f"{option.flag}: {problem}")
 
 
-def removed_flags() -> tuple[str, ...]:
-    """Return the flags that earlier versions had."""
-    return tuple(name for name in REMOVED if name.startswith("-"))
-
-
 def removed_option(name: str) -> str:
     """Return one line about a flag or a key of longctx.toml that earlier versions had; empty for any other."""
-    instead = REMOVED.get(name) or REMOVED.get(f"--{name}")
+    instead = REMOVED.get(f"--{name.removeprefix('--')}")
     return f"{name}: gone; {instead}" if instead else ""
 
 

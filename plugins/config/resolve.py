@@ -80,7 +80,6 @@ NO_MODEL = (
 RULER_PAPER = "ruler-paper"
 # The longest time of one request, and what a token of thought adds to it.
 REQUEST_SECONDS, SECONDS_OF_A_THOUGHT_TOKEN = 1800.0, 0.1
-YARDSTICKS = ("aligned", "base")
 ONLY_TEMPLATE = (
     "only the chat template says that this is an aligned model (no turn ends with the config's eos_token_id), so "
     "scores are compared with those of Llama2-7B-chat; for a base model use --yardstick base"
@@ -259,7 +258,7 @@ def _choose_yardstick(run: Run, formatter: PromptFormatter) -> tuple[Reference, 
     given, references, is_chat_api = run.options.yardstick, run.thresholds.references, run.options.api == "chat"
     has_template = bool(getattr(formatter.tokenizer, "chat_template", None)) or is_chat_api
     automatic = references["aligned" if has_template else "base"]
-    if given in YARDSTICKS:
+    if given in references:
         return references[given], ""
     if given == "auto":
         is_doubtful = has_template and not is_chat_api and not _ends_turns(formatter, run.checkpoint.config)

@@ -77,7 +77,7 @@ def _subjects(directory: Path, model: str | None) -> list[SubjectDirectory]:
         return subjects
     named = [item for item in subjects if model in (item.subject.model, Path(item.subject.model).name)]
     if not named:
-        models = ", ".join(sorted({_printable(item.subject.model) for item in subjects})) or "none"
+        models = ", ".join(sorted({item.subject.model for item in subjects})) or "none"
         raise ValueError(f"--model: no results of {model!r} here; the journal has: {models}")
     return named
 
@@ -88,7 +88,7 @@ def _list(subjects: list[SubjectDirectory]) -> None:
         in_use = "  in use" if item.busy else ""
         print_line(_row(_cells(item)) + in_use)
         for line in item.damage:
-            print_line(f"  {_printable(line)}")
+            print_line(f"  {line}")
     samples = _count(sum(item.samples for item in subjects), "sample")
     size = _size(sum(item.size_bytes for item in subjects))
     print_line(f"{_count(len(subjects), 'subject')}, {samples}, {size}")
@@ -144,9 +144,9 @@ def _cells(item: SubjectDirectory) -> dict[str, str]:
     execution = item.subject.execution
     engine = [execution[key] for key in ("engine", "dtype") if key in execution]
     return {
-        "model": _printable(item.subject.model),
-        "checkpoint": _printable(item.subject.fingerprint[:10]),
-        "engine": _printable("/".join(engine)),
+        "model": item.subject.model,
+        "checkpoint": item.subject.fingerprint[:10],
+        "engine": "/".join(engine),
         "cases": str(item.cases),
         "samples": str(item.samples),
         "size": _size(item.size_bytes),
@@ -159,11 +159,6 @@ def _age(seconds: int) -> str:
         if seconds >= length:
             return f"{seconds // length} {unit}"
     return "0 s"
-
-
-def _printable(text: str) -> str:
-    """Replace characters that could control a terminal or break its encoding: names come from files."""
-    return "".join(c if c.isascii() and c.isprintable() else "?" for c in text)
 
 
 def _size(size_bytes: int) -> str:

@@ -92,7 +92,7 @@ class Heartbeat:
             return True
         try:
             worker, touched = _read_worker_file(worker_file(self.directory, name))
-        except (FileNotFoundError, IsADirectoryError):
+        except FileNotFoundError:
             return True
         except OSError:
             return False

@@ -172,14 +172,6 @@ def prompt_key(prompt: Prompt) -> str:
     return hashlib.blake2b(content.encode(), digest_size=16).hexdigest()
 
 
-@dataclass(frozen=True, slots=True)
-class _Unscored:
-    """An answer that could not be scored."""
-
-    reason: str
-    """One line that says why."""
-
-
 class AnswerScorer:
     """Score answers and journal the results; an answer that cannot be scored fails its case with one line."""
 
@@ -198,8 +190,8 @@ class AnswerScorer:
             for (job, generation), score in zip(answered, scores, strict=True):
                 _store(journal, job, generation, score)
 
-    def _scored(self, job: Job, generation: Generation) -> Score | _Unscored | None:
-        """Return the score of an answer; None if the run's time is up before a judge has decided."""
+    def _scored(self, job: Job, generation: Generation) -> Score | str | None:
+        """Return the score of an answer, or one line why it has none; None if the time is up before a judge decides."""
         if generation.finish == "thinking":
             return self.builder.unfinished(job.sample)
         try:
@@ -207,7 +199,7 @@ class AnswerScorer:
         except TimeUp:
             return None
         except SCORE_ERRORS as error:
-            return _Unscored(str(error))
+            return str(error)
 
 
 def give_up(journal: Journal, case: str, key: str, reason: str) -> None:
@@ -217,13 +209,24 @@ def give_up(journal: Journal, case: str, key: str, reason: str) -> None:
     journal.release(key)
 
 
-def _store(journal: Journal, job: Job, generation: Generation, score: Score | _Unscored | None) -> None:
+def ready_jobs(journal: Journal, built: Built) -> list[Job]:
+    """Return the samples that are ready for the model; the others fail their cases."""
+    jobs = []
+    for job in built:
+        if isinstance(job, Job):
+            jobs.append(job)
+        else:
+            give_up(journal, job.case, job.key, job.reason)
+    return jobs
+
+
+def _store(journal: Journal, job: Job, generation: Generation, score: Score | str | None) -> None:
     sample = job.sample
     if score is None:
         journal.release(job.key)
         return
-    if isinstance(score, _Unscored):
-        give_up(journal, job.case, job.key, score.reason)
+    if isinstance(score, str):
+        give_up(journal, job.case, job.key, score)
         return
     outcome = Outcome(
         index=sample.index,

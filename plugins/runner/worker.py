@@ -32,7 +32,7 @@ from longctx.plugins.runner.batches import (
 )
 from longctx.plugins.runner.panel_state import PanelState
 from longctx.plugins.runner.results import CaseReport
-from longctx.plugins.runner.samples import AnswerScorer, Built, Job, SampleBuilder, give_up
+from longctx.plugins.runner.samples import AnswerScorer, Built, Job, SampleBuilder, give_up, ready_jobs
 from longctx.plugins.verdicts.panels import ModelRole, Panel, PanelStatus
 
 
@@ -339,15 +339,13 @@ class Worker:
         journal = batch.model.journal
         unanswered: list[Job] = []
         answered: list[tuple[Job, Generation]] = []
-        for job in built:
+        for job in ready_jobs(journal, built):
             # The same prompt may have been answered under another name.
-            known = journal.entries_by_prompt.get(job.prompt) if isinstance(job, Job) else None
-            if not isinstance(job, Job):
-                give_up(journal, job.case, job.key, job.reason)
-            elif known is not None:
-                answered.append((job, known.outcome.generation))
-            else:
+            known = journal.entries_by_prompt.get(job.prompt)
+            if known is None:
                 unanswered.append(job)
+            else:
+                answered.append((job, known.outcome.generation))
         with self.stopwatch.measure("score"):
             self.scorer.store_all(journal, answered)
         if unanswered:
@@ -388,14 +386,9 @@ class Worker:
     def _score(self, batch: Batch) -> None:
         """Measure and journal the likelihoods of the gold answers of a batch."""
         journal, engine = batch.model.journal, batch.engine
-        open_jobs: list[Job] = []
         with self.stopwatch.measure("build"):
-            all_built = batch.built.result()
-        for built in all_built:
-            if isinstance(built, Job):
-                open_jobs.append(built)
-            else:
-                give_up(journal, built.case, built.key, built.reason)
+            built = batch.built.result()
+        open_jobs = ready_jobs(journal, built)
         assert isinstance(engine, Scoring)
         golds = [job.gold for job in open_jobs if job.gold is not None]
         assert len(golds) == len(open_jobs), "samples of these keys are built with their gold answers"

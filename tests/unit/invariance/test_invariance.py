@@ -85,13 +85,6 @@ def test_a_failure_names_property_sample_token_and_both_continuations(tmp_path: 
     assert chunks.line.endswith(f"{chunks.got!r} instead of {chunks.expected!r}")
 
 
-def test_a_failure_with_the_same_text_says_so() -> None:
-    finding = PropertyFinding(
-        name="warm", verdict="fail", reason="logits differ", sample="question 0", token=1, expected=" 12", got=" 12"
-    )
-    assert finding.line == "warm: question 0: logits differ: both answers are ' 12'"
-
-
 def test_a_flip_at_a_near_tie_is_no_difference_in_half_precision_and_one_beyond_it_is() -> None:
     reference = torch.tensor([[1.0, 0.99, -3.0]])
     tolerance = _half_precision_tolerance(reference, reference + torch.tensor([[0.02, -0.02, 0.01]]))

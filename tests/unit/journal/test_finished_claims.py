@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from longctx.plugins.journal import Heartbeat, Journal
-from tests.helpers.file_requests import Requests
-from tests.helpers.journals import SUBJECT, entry, kill_worker, sample_keys
+from tests.helpers.journals import SUBJECT, entry, kill_worker
 
 FOLDER = SUBJECT.key
 
@@ -86,29 +85,3 @@ def test_the_last_worker_removes_all_claims(tmp_path: Path, heartbeats: list[Hea
         journal.close()
         heartbeat.close()
         assert claims_in(tmp_path) == left
-
-
-@pytest.fixture
-def requests(monkeypatch: pytest.MonkeyPatch) -> Requests:
-    return Requests(monkeypatch.setattr)
-
-
-def test_a_claim_costs_as_many_requests_with_many_workers_as_with_a_few(tmp_path: Path, requests: Requests) -> None:
-    """All samples before the claimed one are in progress or finished by others."""
-    totals = []
-    for workers in (8, 48):
-        directory, keys = tmp_path / str(workers), sample_keys(2 * workers + 2)
-        with ExitStack() as stack:
-            heartbeats = [stack.enter_context(Heartbeat(directory, "run")) for _ in range(workers)]
-            journals = [Journal(directory, SUBJECT, heartbeat) for heartbeat in heartbeats]
-            for journal in journals:
-                journal.refresh()
-            for number, journal in enumerate(journals):
-                assert journal.claim(keys[2 * number :], 2) == keys[2 * number : 2 * number + 2]
-                journal.append(entry(keys[2 * number]))
-            requests.counts.clear()
-            with requests.counting():
-                assert journals[0].claim(keys, 1) == keys[-2:-1]
-                journals[0].append(entry(keys[-2]))
-            totals.append(requests.counts.total())
-    assert totals[0] == totals[1] <= 32

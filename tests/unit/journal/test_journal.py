@@ -52,15 +52,6 @@ def test_a_key_that_is_no_file_name_cannot_be_appended(tmp_path: Path) -> None:
     assert read_journal(tmp_path).entries == {}
 
 
-def test_a_worker_loads_entries_of_its_own_and_of_others(tmp_path: Path) -> None:
-    write_journal(tmp_path, entry("aa", "another"))
-    with Heartbeat(tmp_path, "run") as heartbeat:
-        journal = Journal(tmp_path, SUBJECT, heartbeat)
-        journal.append(entry("bb", "own"))
-        journal.refresh()
-        assert load_all(journal) == {"aa": entry("aa", "another"), "bb": entry("bb", "own")}
-
-
 def test_a_journal_cut_at_any_byte_loses_its_last_line_at_most(tmp_path: Path) -> None:
     expected = [entry(key, f"answer {key} é") for key in sample_keys(4)]
     file = write_journal(tmp_path, *expected)

@@ -52,7 +52,7 @@ def test_the_list_has_every_subject_and_the_totals(tmp_path: Path, capsys: pytes
         journal.close()
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= 100
-    assert all(line.isascii() and line.isprintable() for line in lines)
+    assert all(line.isprintable() for line in lines)
     assert lines[0].split() == ["model", "checkpoint", "engine", "cases", "samples", "size", "written"]
     by_checkpoint = {line.split()[1]: line.split() for line in lines[1:-1]}
     assert by_checkpoint["0123456789"][:1] + by_checkpoint["0123456789"][2:5] == [

@@ -22,21 +22,6 @@ from tests.helpers.journals import (
 FOLDER = SUBJECT.key
 
 
-def test_a_file_instead_of_the_directory_is_an_error_of_one_line(tmp_path: Path) -> None:
-    path = tmp_path / "journal"
-    path.write_text("")
-    message = rf"^--journal: cannot write {path} \(.*\); give a directory.*; finished results are kept$"
-    with pytest.raises(JournalError, match=message):
-        Heartbeat(path, "run")
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_read_only_directory_is_an_error_of_one_line(tmp_path: Path) -> None:
-    tmp_path.chmod(0o500)
-    with pytest.raises(JournalError, match="give a directory that can be written"):
-        Heartbeat(tmp_path, "run")
-
-
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_a_full_disk_is_an_error_and_releases_the_claims(tmp_path: Path) -> None:
     write_journal(tmp_path, entry("aa"))

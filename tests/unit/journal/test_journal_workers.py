@@ -125,15 +125,9 @@ def test_the_samples_of_a_killed_worker_are_claimed_again_at_once(tmp_path: Path
             assert seen.lost_claims == lost
     journal.close()
     kill_worker(tmp_path, "run", ["aa"])
-    assert journal.claim(["aa"], 1) == ["aa"]
+    kill_worker(tmp_path, "yesterday", ["dd"])
+    assert journal.claim(["aa", "dd"], 2) == ["aa", "dd"]
     assert journal.lost_claims == Counter(aa=2, bb=1)
-
-
-def test_lost_claims_of_another_run_are_not_counted(tmp_path: Path, heartbeat: Heartbeat) -> None:
-    kill_worker(tmp_path, "yesterday", ["aa"])
-    journal = Journal(tmp_path, SUBJECT, heartbeat)
-    assert journal.claim(["aa"], 1) == ["aa"]
-    assert journal.lost_claims == Counter()
 
 
 def test_a_killed_worker_is_dead_before_its_parent_waits_for_it(tmp_path: Path, heartbeat: Heartbeat) -> None:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from longctx.plugins.journal import LEASE_SECONDS, Heartbeat, Journal
-from longctx.plugins.journal.heartbeat import PAUSE_SECONDS, worker_file
+from longctx.plugins.journal.heartbeat import PAUSE_SECONDS
 from tests.helpers.journals import (
     SUBJECT,
     Clock,
@@ -24,12 +23,6 @@ from tests.helpers.journals import (
 )
 
 FOLDER = SUBJECT.key
-
-
-@pytest.fixture
-def heartbeat(tmp_path: Path) -> Iterator[Heartbeat]:
-    with Heartbeat(tmp_path, "run") as here:
-        yield here
 
 
 def stopped_worker(directory: Path, keys: list[str]) -> subprocess.Popen[str]:
@@ -88,8 +81,3 @@ def test_a_worker_that_was_stopped_itself_declares_no_other_dead(
         assert not here.is_dead(name)
         monkeypatch.setattr(here, "_beaten", time.monotonic())
         assert here.is_dead(name)
-
-
-def test_a_worker_whose_file_is_a_directory_is_dead(tmp_path: Path, heartbeat: Heartbeat) -> None:
-    worker_file(tmp_path, "far-7-0123abcd").mkdir()
-    assert heartbeat.is_dead("far-7-0123abcd")
