@@ -42,7 +42,7 @@ def main(arguments: list[str] | None = None) -> int:
         if least_seconds is None:
             _list(subjects)
             for line in JudgeReplies(directory, None).damage():
-                print_line(_printable(line))
+                print_line(line)
         else:
             _prune(directory, subjects, least_seconds, dry_run=options.dry_run)
     except (ValueError, JournalError) as error:
