@@ -137,7 +137,7 @@ class GateEvaluator:
             if (result.case.family, result.case.length) in self.panels:
                 for outcome in result.outcomes:
                     self.scores[SampleRef(result.case.id, outcome.index)] = outcome.score.value
-        # Several gates, and their evidence curves, rest on the same hypothesis.
+        # Several gates rest on the same hypothesis.
         self._analyses: dict[tuple[PanelKey, Hypothesis], InterimAnalysis] = {}
 
     def verdicts(self) -> tuple[Verdict, ...]:
