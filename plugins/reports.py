@@ -33,6 +33,7 @@ from longctx.plugins.report.sample_files import inspect_logs, sample_lines
 from longctx.plugins.report.scalars import ScalarsError, check_extra, write_tensorboard, write_wandb
 from longctx.plugins.report.sections.suites import means
 from longctx.plugins.report.summary import RunSummary
+from longctx.plugins.report.tables import plural
 from longctx.plugins.report.terminal import COLUMNS, inspection_lines, invariance_lines, terminal_summary, verdict_lines
 from longctx.plugins.stash import CONTROLLER, EVALUATION, INVARIANCE, RUN
 
@@ -141,11 +142,13 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     for option, target in _targets(config).items() if DOCUMENT in config.stash else ():
         if option != "tensorboard" and option not in errors:
             terminalreporter.write_line(_log_line(f"report     {target}"))
+    for error in errors.values():
+        terminalreporter.write_line(_log_line(error), red=True)
     if SHOWN in config.stash and (verdict := config.stash[SHOWN].verdict) is not None:
         if errors:
             # They are known when the other reports are written.
             word, code = ("fail", 1) if verdict.exit_code == 0 else (verdict.word, verdict.exit_code)
-            reasons = (*errors.values(), *verdict.reasons)
+            reasons = (f"{plural(len(errors), 'report', 'reports')} could not be written", *verdict.reasons)
             verdict = structs.replace(verdict, word=word, exit_code=code, reasons=reasons)
         for line, markup in verdict_lines(verdict, columns):
             terminalreporter.write_line(_log_line(line), **markup)

@@ -125,5 +125,5 @@ def test_the_cost_is_in_gpu_minutes_only_where_gpus_are_counted(tmp_path: Path) 
 
 def test_the_page_draws_the_values_of_gates_over_the_steps(tmp_path: Path) -> None:
     page = write_page(tmp_path, ["pass", "not measured", "pass"], [75.8, 20.0, 70.8])
-    assert 'aria-label="regression at 4k: 1 0.0, 3 -5.0"' in page
+    assert 'aria-label="regression at 4k: 1 0.00, 3 -5.00"' in page
     assert "requires -2" in page
