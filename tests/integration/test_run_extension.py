@@ -42,7 +42,7 @@ def compared(early: CompletedRun, journal: Path, **model: Any) -> tuple[str, ...
     return ("--baseline", str(path), "--journal", str(journal))
 
 
-def test_without_its_checkpoint_an_early_report_is_underpowered(
+def test_without_its_checkpoint_an_early_report_has_too_few_pairs(
     early: CompletedRun, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     options = compared(early, early.folder / "journal", path="/nonexistent/step_1")
@@ -54,8 +54,8 @@ def test_without_its_checkpoint_an_early_report_is_underpowered(
     assert known < 80
     assert gate["detectable"] is None or gate["detectable"] > 20
     assert run.report["run"]["computed_samples"] <= known
-    assert f"underpowered for a loss of 20 points: {known} of 80 pairs detect " in run.output
-    assert run.output.index("underpowered for a loss") < run.output.index("long context =")
+    assert f"too few pairs for a loss of 20 points: {known} of 80 pairs detect " in run.output
+    assert run.output.index("too few pairs for a loss") < run.output.index("long context =")
     Draft202012Validator(SCHEMA).validate(run.report)
 
 
