@@ -82,7 +82,7 @@ def test_the_terminal_gets_no_escape_and_no_line_of_its_own(run: CompletedRun) -
     assert run.exit_code == 1
     assert is_clean(run.output + run.errors)
     assert "=cmd|x␛[31m␛]0;t␇␊::error::x␊⟨U+202E⟩" in run.output
-    assert "error      niah_single_3-512: " in run.output
+    assert "test_ruler[niah_single_3-512]: error: " in run.output
 
 
 def test_the_page_has_no_markup_of_a_text(run: CompletedRun) -> None:
