@@ -231,8 +231,8 @@ class Chain:
     def _compare(self, position: int, baseline: int, bounds: Bounds) -> tuple[str | None, list[int]]:
         """Compare two positions on random samples; return the verdict, and the samples that it needed."""
         pairing = NonInferiority(
-            drop=bounds.drop_points / 100, clear=bounds.drop_points / 200, alpha=1 - bounds.confidence,
-            finite_population=True,
+            drop=bounds.drop_points / 100, alpha=1 - bounds.confidence,
+            
         )  # fmt: skip
         panel = Panel("ruler", CASE.length, [CASE], seed=0, hypotheses=(), non_inferiority=pairing)
         one, two = (self._scores(place) for place in (position, baseline))

@@ -5,7 +5,7 @@
 Errors are measured where they are most likely: for a level gate with the mean of the set one step from the threshold,
 and for comparisons with an unchanged model and with one that lost exactly the drop to detect. Costs are measured
 on the curves of RULER's Table 3 (Hsieh et al. 2024), with six gates that share the probability of error.
-`unequal_panels` and `haystack_verdicts` have more sections. Limits: exit code 1 if more than 1 % of the verdicts of a
+Limits: exit code 1 if more than 1 % of the verdicts of a
 line are wrong, or if a median panel or model takes more than an eighth of all samples.
 """
 
@@ -21,13 +21,11 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks import haystack_verdicts, unequal_panels
 from benchmarks.simulated_panels import (
     PARTS,
     SAMPLES,
     Figure,
     Floats,
-    baseline_of,
     curves,
     panel,
     task_accuracies,
@@ -43,12 +41,9 @@ MAX_COST_SHARE = 1 / 8
 PREFIXES = (600, 1500, 3000)
 
 
-def queue_verdict(
-    rng: np.random.Generator, scores: Floats, *, alpha: float, zone: float = 0.0, baseline: Floats | None = None
-) -> Decision:
+def queue_verdict(rng: np.random.Generator, scores: Floats, *, alpha: float, zone: float = 0.0) -> Decision:
     """Return the verdict on the scores in one random order; the complete set always gives one."""
     order = rng.permutation(scores.size)
-    control_variate = None if baseline is None else baseline.ravel()[order]
     for prefix in (*(size for size in PREFIXES if size < scores.size), scores.size):
         decision = decide_level(
             scores.ravel()[order][:prefix],
@@ -57,7 +52,6 @@ def queue_verdict(
             population=scores.size,
             indifference_zone=zone,
             min_observations=MIN_CASE_SAMPLES if len(scores) == 1 else MIN_PANEL_SAMPLES,
-            control_variate=control_variate,
         )
         if decision is not None:
             return decision
@@ -70,16 +64,14 @@ def level_gate(rng: np.random.Generator, orders: int) -> Iterator[Figure]:
     for name, parts in sets.items():
         for step, wrong in ((-1, "pass"), (1, "fail")):
             scores = panel(rng, round(THRESHOLD * len(parts) * SAMPLES) + step, parts)
-            baselines = (None, baseline_of(rng, scores)) if len(parts) > 1 else (None,)
-            for baseline in baselines:
-                decisions = [queue_verdict(rng, scores, alpha=ALPHA, baseline=baseline) for _ in range(orders)]
-                stopping_times = [decision.stopping_time for decision in decisions]
-                yield Figure(
-                    name=f"{name}{', control' if baseline is not None else ''}: wrong {wrong}",
-                    value=sum(decision.verdict == wrong for decision in decisions) / orders,
-                    most=ALPHA,
-                    note=f"median look {np.median(stopping_times):.0f} of {scores.size}",
-                )
+            decisions = [queue_verdict(rng, scores, alpha=ALPHA) for _ in range(orders)]
+            stopping_times = [decision.stopping_time for decision in decisions]
+            yield Figure(
+                name=f"{name}: wrong {wrong}",
+                value=sum(decision.verdict == wrong for decision in decisions) / orders,
+                most=ALPHA,
+                note=f"median look {np.median(stopping_times):.0f} of {scores.size}",
+            )
 
 
 def below_the_threshold(rng: np.random.Generator, orders: int) -> Iterator[Figure]:
@@ -99,24 +91,15 @@ def costs(rng: np.random.Generator, orders: int) -> Iterator[Figure]:
     size = len(PARTS) * SAMPLES
     panels = [[panel(rng, round(mean * size)) for mean in curve.means] for curve in models]
     above = np.array([[scores.sum() > THRESHOLD * size + 1e-6 for scores in row] for row in panels])
-    baselines = [[baseline_of(rng, scores) for scores in row] for row in panels]
     settings = {
-        "one gate": (ALPHA, 0.0, False),
-        "six gates": (ALPHA / len(lengths), 0.0, False),
-        "six gates, zone of 1 point": (ALPHA / len(lengths), 0.01, False),
-        "six gates, control": (ALPHA / len(lengths), 0.0, True),
-        "six gates, zone of 1 point, control": (ALPHA / len(lengths), 0.01, True),
+        "one gate": (ALPHA, 0.0),
+        "six gates": (ALPHA / len(lengths), 0.0),
+        "six gates, zone of 1 point": (ALPHA / len(lengths), 0.01),
     }
-    for name, (alpha, zone, controlled) in settings.items():
+    for name, (alpha, zone) in settings.items():
         decisions = [
-            [
-                [
-                    queue_verdict(rng, scores, alpha=alpha, zone=zone, baseline=baseline if controlled else None)
-                    for _ in range(orders)
-                ]
-                for scores, baseline in zip(row, others, strict=True)
-            ]
-            for row, others in zip(panels, baselines, strict=True)
+            [[queue_verdict(rng, scores, alpha=alpha, zone=zone) for _ in range(orders)] for scores in row]
+            for row in panels
         ]
         passed = np.array([[[decision.verdict == "pass" for decision in cell] for cell in row] for row in decisions])
         looks = np.array([[[decision.stopping_time for decision in cell] for cell in row] for row in decisions])
@@ -142,15 +125,6 @@ Measure = Callable[[np.random.Generator, int], Iterator[Figure]]
 SECTIONS: Mapping[str, tuple[int, str, Measure]] = {
     "level": (0, "Level gate, the set's mean one step from the threshold", level_gate),
     "costs": (2, "Cost against 13 x 500 samples, score curves of RULER's Table 3", costs),
-    "tasks": (5, "Level gate one step off, 13 tasks of different sizes", unequal_panels.one_step_off),
-    "planned": (7, "Regression gate on the planned samples, on 32 haystacks", haystack_verdicts.planned_gate),
-    "model": (8, "Regression gate on the model (population = false)", haystack_verdicts.model_gate),
-    "cases": (9, "Cases of an unchanged model that are named, 39 cases", haystack_verdicts.named_cases),
-    "intervals": (10, "Interval about the model, 13 unequal tasks", haystack_verdicts.model_intervals),
-    "unchanged": (11, "Pairs until an unchanged model passes, share of 6656", haystack_verdicts.unchanged_costs),
-    "one case": (14, "One case among 38 of an unchanged model", haystack_verdicts.named_among_others),
-    "sets": (16, "Regression gate on sets of 500, 200, 100 and 40 questions", unequal_panels.unequal_panels),
-    "recall": (17, "Regression gate on HELMET's recall", unequal_panels.helmet_recall),
     "below": (18, "A model one point below the threshold", below_the_threshold),
 }
 # `costs` measures this share of the orders, for each of its hundred panels.

@@ -21,7 +21,7 @@ from longctx.plugins.config.run import Run, finished_journal
 from longctx.plugins.config.run_facts import Baseline
 from longctx.plugins.evidence.clusters import SampleRef
 from longctx.plugins.evidence.points import to_points
-from longctx.plugins.evidence.power import can_rule_out, detectable_case_loss, detectable_panel_loss, fewest_units
+from longctx.plugins.evidence.power import can_rule_out, detectable_panel_loss, fewest_units
 from longctx.plugins.journal import JournalError
 from longctx.plugins.journal.subjects import last_rate
 from longctx.plugins.stash import CONTROLLER, PLANNED_WORKERS, RUN
@@ -217,16 +217,8 @@ def _detects(run: Run, panel: Panel, baseline: Baseline) -> str:
     known = planned if baseline.path is None else _known_pairs(run, panel, baseline)
     available = known if baseline.checkpoint is None else planned
     loss = detectable_panel_loss(panel.non_inferiority, queue, available)
-    refs = queue.refs[: queue.sample_count(available)]
-    haystacks = {(ref.case_id, panel.cases[ref.case_id].haystack(ref.sample_index)) for ref in refs}
-    by_case = Counter(case_id for case_id, _ in haystacks)
-    # The case with the fewest haystacks in pairs decides which loss of one case is detected.
-    pairs = min((by_case[case_id] for case_id in panel.cases), default=0)
-    cases = len(run.scope(run.measurable).cases)
     settings = run.thresholds.regression
-    case_loss = detectable_case_loss(pairs, cases=cases, false_discoveries=settings.false_discoveries)
-    losses = f"{_loss(loss, 'of the mean')}, {_loss(case_loss, 'of one case')}"
-    text = f"{available:,} of {planned:,} pairs detect {losses}"
+    text = f"{available:,} of {planned:,} pairs detect {_loss(loss, 'of the mean')}"
     if available < planned and not can_rule_out(panel.non_inferiority, queue, available):
         return f"too few pairs for a loss of {settings.drop:g} points: {text}"
     confirmation, haystacks_in_all = panel.non_inferiority.confirmation, queue.unit_count(available)

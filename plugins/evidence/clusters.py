@@ -120,8 +120,7 @@ class ClusteredQueue:
             else:
                 key = ref.case_id, own
             of_cluster.append(numbers.setdefault(key, len(numbers)))
-        of_all = np.array(of_cluster, dtype=np.intp)
-        return Haystacks(of_cluster=of_all, sizes=np.bincount(of_all))
+        return Haystacks(of_cluster=np.array(of_cluster, dtype=np.intp))
 
     @property
     def _cases_about_same_texts(self) -> frozenset[str]:
@@ -166,6 +165,16 @@ class ClusteredQueue:
             for case_id, (places, own) in self._by_case.items()
             if case_id in case_ids and (chosen := places[: np.searchsorted(places, means.size)]).size
         ]
+
+    def case_strata(self, means: Floats) -> list[list[tuple[Floats, Ints]]]:
+        """Return the values and the haystacks of the first clusters by case.
+
+        Cases about the same texts are one stratum.
+        """
+        sharing = self._cases_about_same_texts
+        alone = [self.values_of({case_id}, means) for case_id in self._weights if case_id not in sharing]
+        together = self.values_of(sharing, means)
+        return [stratum for stratum in (*alone, together) if stratum]
 
     @cached_property
     def _by_case(self) -> Mapping[str, tuple[Ints, Ints]]:

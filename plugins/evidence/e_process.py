@@ -183,22 +183,14 @@ class LevelBets:
     e-process for any rates and any predictions. They only decide how much the payoffs vary, which is little if a
     predicts v. An average of e-processes with several predictions is an e-process too.
 
-    `control_variate` holds predictions of all values of the population that were known before the first draw, `shares`
-    those of the largest allowed stake, as for `log_evidence`.
+    `shares` are those of the largest allowed stake, as for `log_evidence`.
     """
 
-    def __init__(
-        self, values: Floats, strata: Strata, control_variate: Floats | None = None, *, shares: Floats = SHARES
-    ):
+    def __init__(self, values: Floats, strata: Strata, *, shares: Floats = SHARES):
         # A mean of at least m is a mean of at most `largest_mean` - m of the distances to the largest values.
         self._values = np.stack([values, strata.largest_values[: values.size] - values])
-        # Values are predicted by the means of their strata so far; with a control variate by that too, alone and with
-        # the means of the differences to it.
-        bets = [_two_sided_bets(values, strata, np.zeros(strata.population), _means_before(values, strata, 0.5))]
-        if control_variate is not None:
-            differences = values - control_variate[: values.size]
-            bets.append(_two_sided_bets(values, strata, control_variate, np.zeros_like(strata.shares[: values.size])))
-            bets.append(_two_sided_bets(values, strata, control_variate, _means_before(differences, strata, 0.0)))
+        # Values are predicted by the means of their strata so far.
+        bets = [_two_sided_bets(values, strata, _means_before(values, strata))]
         if strata.has_equal_rates:
             # Values without a prediction; with other rates they would vary as the importance of their strata does.
             bets.append((self._values, np.zeros_like(self._values)))
@@ -229,46 +221,34 @@ class LevelBets:
         return np.where(impossible, np.inf, mean_log)
 
 
-def _two_sided_bets(values: Floats, strata: Strata, known: Floats, running: Floats) -> tuple[Floats, Floats]:
-    """Return payoffs and offsets of shape (2, draws) for predictions that are the sum of two numbers.
+def _two_sided_bets(values: Floats, strata: Strata, predicted: Floats) -> tuple[Floats, Floats]:
+    """Return payoffs and offsets of shape (2, draws), given one prediction for every stratum before every draw.
 
-    `known` has one for every element of the population, `running` one for every stratum before every draw. An offset is
-    by how much the largest expectation of a payoff exceeds the mean of the values left.
+    An offset is by how much the largest expectation of a payoff exceeds the mean of the values left.
     """
     draws = values.size
-    looks = np.arange(draws)
-    drawn = strata.stratum[:draws]
+    looks, drawn = np.arange(draws), strata.stratum[:draws]
     importance, shares = strata.importance[:draws], strata.shares[:draws]
-    sum_after = known.sum() - known.cumsum()
-    sum_left = (sum_after + known)[:draws]
-    mean_left = sum_left / (strata.population - looks)
-    mean_running = (shares * running).sum(axis=-1)
-    expected = mean_left + mean_running
-    most, least = np.full((2, strata.weights.size), -np.inf)
-    np.maximum.at(most, strata.stratum, known)
-    np.maximum.at(least, strata.stratum, -known)
+    expected = (shares * predicted).sum(axis=-1)
     # Importance is 0 where no element is left; any bound of at least 0 is safe there.
-    largest = importance * (most + running)
-    upper = np.maximum(largest, 0.0).max(axis=-1)
-    smallest = importance * (strata.weights + least - running)
-    lower = np.maximum(smallest, 0.0).max(axis=-1)
-    errors = values - known[:draws] - running[looks, drawn]
-    residuals = importance[looks, drawn] * errors
+    upper = np.maximum(importance * predicted, 0.0).max(axis=-1)
+    lower = np.maximum(importance * (strata.weights - predicted), 0.0).max(axis=-1)
+    residuals = importance[looks, drawn] * (values - predicted[looks, drawn])
     # Rounding must not make a payoff of 0 negative.
     payoffs = np.maximum(np.stack([upper + residuals, lower - residuals]), 0.0)
     expected_distance = shares @ strata.weights - expected
     return payoffs, np.stack([upper - expected, lower - expected_distance])
 
 
-def _means_before(values: Floats, strata: Strata, start: float) -> Floats:
+def _means_before(values: Floats, strata: Strata) -> Floats:
     """Return the mean of every stratum's values before every draw, of shape (values, strata), in units of its weight.
 
-    It starts at the mean over all strata, and that one at `start`.
+    It starts at the mean over all strata, and that one at a half.
     """
     draws = values.size
     sums = _sums_before(values / strata.largest_values[:draws], strata)
     counts = np.arange(1, draws + 1)[:, np.newaxis]
-    overall = (sums.sum(axis=-1, keepdims=True) + start) / counts
+    overall = (sums.sum(axis=-1, keepdims=True) + 0.5) / counts
     means: Floats = (sums + PRIOR_DRAWS * overall) / (strata.drawn[:draws] + PRIOR_DRAWS)
     return strata.weights * means
 

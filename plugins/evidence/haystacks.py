@@ -1,34 +1,34 @@
 """Claims about a model rather than about its planned samples: the haystack is the unit of evidence.
 
 A model's mean is that over all samples that could be drawn. The samples on one haystack, the text that several samples
-of a case share (`Case.haystack` says which), are not independent draws, so one haystack is one observation, however
-many of its samples are measured. Haystacks are drawn independently.
-
-At any time most haystacks are measured in part. The mean of those samples is no valid observation: whether to continue
-depends on scores of the same haystack, which the next samples repeat. So the evidence is computed in layers. _Layer k
-observes the mean of the first k clusters of every haystack, in the order of the queue, and counts a haystack from the
-k-th on. Each layer is an e-process of independent observations. One of n layers refutes a null hypothesis wrongly with
-a probability of alpha at most if each of them is held to alpha / n (Bonferroni). Few samples are on different
-haystacks, and layer 1 counts nearly all of them; in a complete run the last layer averages whole haystacks.
+share (`Case.haystack` says which), are not independent draws, so their residuals are added up before they are squared:
+the cluster-robust variance (Liang and Zeger 1986, "Longitudinal data analysis using generalized linear models"). Every
+case is a stratum with a mean of its own; cases about the same texts are one stratum.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from longctx.plugins.evidence.e_process import PAIR_SHARES, SHARES, TIE_TOLERANCE, Floats, log_evidence
+from longctx.plugins.evidence.e_process import TIE_TOLERANCE, Floats
 from longctx.plugins.evidence.sign_flips import skewed_tail
-from longctx.plugins.evidence.statistics import interval, paired_evidence
 
 Ints = NDArray[np.intp]
 # Fewer degrees of freedom within haystacks say nothing about the correlation there.
 MIN_REPLICATES = 10
+# Bisection steps on the unit interval: bounds are exact to a ten-thousandth of a point.
+BISECTIONS = 20
+
+CaseValues = tuple[Floats, Ints]
+"""The values of a case's clusters, and the haystack of each."""
+Stratum = Sequence[CaseValues]
+"""A case, or several cases about the same texts, whose haystacks have the same numbers."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -38,22 +38,9 @@ class Haystacks:
     of_cluster: Ints
     """The number of the haystack, from 0, of every cluster in queue order; at least of those that have a value."""
 
-    sizes: Ints
-    """The number of planned clusters of every haystack."""
-
     def count(self, clusters: int) -> int:
         """Return the number of haystacks among the first clusters."""
         return len(np.unique(self.of_cluster[:clusters]))
-
-
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class _Layer:
-    """Independent observations, one of each haystack that has enough clusters."""
-
-    places: Ints
-    """The place in the queue, from 0, of the cluster that completes each observation, in ascending order."""
-
-    values: Floats
 
 
 class HaystackCorrelation(NamedTuple):
@@ -65,130 +52,153 @@ class HaystackCorrelation(NamedTuple):
     standard_error: float
 
 
-def layers(values: Floats, haystacks: Haystacks) -> list[_Layer]:
-    """Return the observations of every layer, of 1, 2, 4, ... clusters up to the largest haystack.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelMean:
+    """The mean of the cases' means as an estimate of the model's own."""
 
-    Their number depends on the planned samples alone. `values` belong to the first clusters of the queue.
-    """
-    own = haystacks.of_cluster[: values.size]
-    by_haystack = np.argsort(own, kind="stable")
-    starts = np.flatnonzero(np.diff(own[by_haystack], prepend=-1))
-    lengths = np.diff(np.append(starts, values.size))
-    ordered = values[by_haystack]
-    sums = ordered.cumsum()
-    before = np.repeat(sums[starts] - ordered[starts], lengths)
-    # For every cluster, its number within its haystack from 1 on, and the haystack's mean up to it.
-    ranks, means = np.empty(values.size, dtype=np.intp), np.empty(values.size)
-    ranks[by_haystack] = np.arange(values.size) - np.repeat(starts, lengths) + 1
-    means[by_haystack] = (sums - before) / ranks[by_haystack]
-    # Rounding must not take a mean out of the range of its values.
-    means = means.clip(values.min(initial=np.inf), values.max(initial=-np.inf))
-    sizes = haystacks.sizes[own]
-    largest = int(haystacks.sizes.max(initial=1))
-    powers = [2**power for power in range((largest - 1).bit_length())]
-    observed = []
-    for clusters in (*powers, largest):
-        complete = ranks == np.minimum(clusters, sizes)
-        observed.append(_Layer(places=np.flatnonzero(complete), values=means[complete]))
-    return observed
+    mean: float
+
+    variance: float
+    """The cluster-robust variance of the mean; 0 if no value differs from the mean of its case."""
+
+    skewness: float
+    """The skewness of the mean; 0 without a variance."""
+
+    freedom: float
+    """The degrees of freedom of Satterthwaite 1946, "An approximate distribution of estimates of variance components":
+    those of haystacks less cases would promise too much where few cases vary."""
+
+    size: float
+    """The number of independent samples whose mean would be as precise."""
+
+    size_on_haystacks: float
+    """The geometric mean of the numbers of samples and of haystacks: as precise as samples of some correlation."""
+
+    unit: float
+    """The change of the mean if one haystack changes as much as those that changed do."""
 
 
-def model_interval(
-    values: Floats, haystacks: Haystacks, *, alpha: float, shares: Floats = SHARES
-) -> tuple[float, float]:
-    """Return bounds that contain the model's mean at all looks so far with probability 1 - `alpha`.
-
-    Scores run from 0 to 1. The bounds are those that every layer allows, and are widened to contain the mean of the
-    values. They are (0, 1) without values.
-    """
-    if not values.size:
-        return 0.0, 1.0
-    observed = layers(values, haystacks)
-    bounds = [interval(layer.values, alpha=alpha / len(observed), shares=shares) for layer in observed]
-    mean = math.fsum(values) / values.size
-    # The intersection of the bounds, widened to contain the mean.
-    return min(mean, max(low for low, _ in bounds)), max(mean, min(high for _, high in bounds))
-
-
-def model_paired_interval(differences: Floats, haystacks: Haystacks, *, alpha: float) -> tuple[float, float]:
-    """Return the bounds of `model_interval` for the mean of differences from -1 to 1."""
-    low, high = model_interval((differences + 1) / 2, haystacks, alpha=alpha, shares=PAIR_SHARES)
-    return 2 * low - 1, 2 * high - 1
-
-
-def model_paired_evidence(
-    differences: Floats, haystacks: Haystacks, *, drop: float, clear: float
-) -> tuple[Floats, Floats]:
-    """Return the evidence of `paired_evidence` on the model's mean difference, after every cluster of the queue.
-
-    It is the logarithm of the largest layer's e-value divided by the number of layers. The null hypothesis is refuted
-    with a probability of at most alpha where this ever reaches log(1 / alpha).
-    """
-    observed = layers(differences, haystacks)
-    pairs = [paired_evidence(layer.values, drop=drop, clear=clear) for layer in observed]
-    non_inferior, inferior = (_over_layers(observed, logs, differences.size) for logs in zip(*pairs, strict=True))
-    return non_inferior, inferior
-
-
-def model_level_evidence(values: Floats, haystacks: Haystacks, *, threshold: float) -> Floats:
-    """Return the log evidence against a mean of the model of at least `threshold`, after every cluster of the queue.
-
-    It is composed of layers as `model_paired_evidence` is. The order of the queue must be uniformly random.
-    """
-    observed = layers(values, haystacks)
-    logs = [log_evidence(1 - layer.values, 1 - threshold) for layer in observed]
-    return _over_layers(observed, logs, values.size)
-
-
-def _over_layers(observed: Sequence[_Layer], logs: Sequence[Floats], clusters: int) -> Floats:
-    """Return after every cluster the largest log evidence of a layer, for an e-value divided by their number."""
-    by_layer = []
-    for layer, log in zip(observed, logs, strict=True):
-        observations = np.searchsorted(layer.places, np.arange(clusters), side="right")
-        log_from_none = np.concatenate([[0.0], log])
-        by_layer.append(log_from_none[observations])
-    largest: Floats = np.max(by_layer, axis=0)
-    return largest - math.log(len(observed))
-
-
-def level_p_values(cases: Iterable[tuple[Floats, Ints]], threshold: float) -> tuple[float, float] | None:
-    """Return the p-values of the model's mean over cases being at most, and at least, the threshold.
-
-    Each case has the values and the haystacks of all its clusters. The first test is Student's t-test of the mean of
-    the cases' means with the cluster-robust variance of every case (Liang and Zeger 1986) and the degrees of freedom of
-    Satterthwaite 1946, "An approximate distribution of estimates of variance components": those of haystacks less
-    cases would promise too much where few cases vary. Few right answers among many wrong ones seem to vary less than
-    they do. So the p-value is at least that of Hall's transformation for skewness (`skewed_tail`), and that of Bentkus
-    2004, "On Hoeffding's inequalities": e times the binomial tail, for as many samples as would be as precise.
-    Returns None if a case has one haystack, or no case varies.
-    """
-    cases = list(cases)
-    means, variances, thirds, freedoms = [], [], [], []
-    for values, own in cases:
-        _, numbers = np.unique(own, return_inverse=True)
-        residuals = np.bincount(numbers, weights=values - values.mean())
+def model_mean(strata: Iterable[Stratum]) -> ModelMean | None:
+    """Return the estimate of the model's mean; None without values, and if a stratum has a single haystack."""
+    strata = [[case for case in stratum if case[0].size] for stratum in strata]
+    cases = [case for stratum in strata for case in stratum]
+    if not cases:
+        return None
+    variances, thirds, freedoms, sums = [], [], [], []
+    haystacks = 0
+    for stratum in filter(None, strata):
+        _, numbers = np.unique(np.concatenate([own for _, own in stratum]), return_inverse=True)
+        shares = [(values - values.mean()) / values.size for values, _ in stratum]
+        residuals = np.bincount(numbers, weights=np.concatenate(shares))
+        totals = np.bincount(numbers, weights=np.concatenate([values / values.size for values, _ in stratum]))
         if residuals.size < 2:
             return None
-        means.append(float(values.mean()))
-        variances.append(residuals.size / (residuals.size - 1) * float((residuals**2).sum()) / values.size**2)
-        thirds.append(float((residuals**3).sum()) / values.size**3)
+        variances.append(residuals.size / (residuals.size - 1) * float((residuals**2).sum()))
+        thirds.append(float((residuals**3).sum()))
         freedoms.append(residuals.size - 1)
-    total = math.fsum(variances)
-    if total <= 0:
-        return None
+        haystacks += residuals.size
+        sums.append(totals[np.abs(totals) > TIE_TOLERANCE])
+    total, changed = math.fsum(variances), np.concatenate(sums)
+    parts = math.fsum(variance**2 / own for variance, own in zip(variances, freedoms, strict=True))
+    size = math.sqrt(sum(values.size for values, _ in cases) * haystacks)
+    unit = float(np.sqrt((changed**2).mean())) / len(cases) if changed.size else 0.0
+    return ModelMean(
+        mean=math.fsum(float(values.mean()) for values, _ in cases) / len(cases),
+        variance=total / len(cases) ** 2,
+        skewness=math.fsum(thirds) / total**1.5 if total > 0 else 0.0,
+        freedom=total**2 / parts if parts > 0 else float(sum(freedoms)),
+        size=_independent_samples(cases),
+        size_on_haystacks=size,
+        # How much a haystack changes is not known from few that changed.
+        unit=max(unit, 1 / size),
+    )
+
+
+def level_p_values(strata: Iterable[Stratum], threshold: float) -> tuple[float, float] | None:
+    """Return the p-values of the model's mean, of scores from 0 to 1, being at most, and at least, the threshold.
+
+    Returns None where `model_mean` does.
+    """
+    estimate = model_mean(strata)
+    return None if estimate is None else _p_values(estimate, threshold)
+
+
+def _p_values(estimate: ModelMean, threshold: float) -> tuple[float, float]:
+    """Return the p-values of `level_p_values`.
+
+    The first test is Student's t-test. Few right answers among many wrong ones seem to vary less than they do. So the
+    p-value is at least that of Hall's transformation for skewness (`skewed_tail`), and that of Bentkus 2004, "On
+    Hoeffding's inequalities": e times the binomial tail, for as many samples as would be as precise.
+    """
     # scipy takes half a second to import, and few runs need it.
     from scipy.special import stdtr
 
-    freedom = total**2 / math.fsum(variance**2 / own for variance, own in zip(variances, freedoms, strict=True))
-    mean = math.fsum(means) / len(means)
-    t = len(means) * (mean - threshold) / math.sqrt(total)
-    size, skewness = _independent_samples(cases), math.fsum(thirds) / total**1.5
-    above = float(stdtr(freedom, -t)), skewed_tail(-t, -skewness), _bentkus_bound(size, 1 - mean, 1 - threshold)
-    below = float(stdtr(freedom, t)), skewed_tail(t, skewness), _bentkus_bound(size, mean, threshold)
+    mean, size = estimate.mean, estimate.size
+    above, below = [_bentkus_bound(size, 1 - mean, 1 - threshold)], [_bentkus_bound(size, mean, threshold)]
+    if estimate.variance > 0:
+        t = (mean - threshold) / math.sqrt(estimate.variance)
+        above += [float(stdtr(estimate.freedom, -t)), skewed_tail(-t, -estimate.skewness)]
+        below += [float(stdtr(estimate.freedom, t)), skewed_tail(t, estimate.skewness)]
     return max(above), max(below)
 
 
-def _independent_samples(cases: Sequence[tuple[Floats, Ints]]) -> float:
+def level_interval(strata: Iterable[Stratum], *, alpha: float) -> tuple[float, float]:
+    """Return the means from 0 to 1 that `level_p_values` does not refute, with `alpha` / 2 on each side.
+
+    The interval is (0, 1) where there is no estimate.
+    """
+    estimate = model_mean(strata)
+    if estimate is None:
+        return 0.0, 1.0
+    # Samples of which none varies on a haystack do not show how alike they are.
+    estimate = replace(estimate, size=min(estimate.size, estimate.size_on_haystacks))
+    bounds = []
+    for side, refuted in ((0, 0.0), (1, 1.0)):
+        possible = estimate.mean
+        for _ in range(BISECTIONS):
+            middle = (refuted + possible) / 2
+            is_refuted = _p_values(estimate, middle)[side] <= alpha / 2
+            refuted, possible = (middle, possible) if is_refuted else (refuted, middle)
+        bounds.append(refuted)
+    return bounds[0], bounds[1]
+
+
+def difference_interval(strata: Iterable[Stratum], *, alpha: float) -> tuple[float, float]:
+    """Return the interval of Student's t for the model's mean of differences from -1 to 1.
+
+    Where few samples differ, their number is as uncertain as that of rare events. So the bounds are those of Wilson
+    1927, "Probable inference": each is the mean at which the estimate is just so many standard errors away.
+    """
+    estimate = model_mean(strata)
+    if estimate is None:
+        return -1.0, 1.0
+    from scipy.special import stdtrit
+
+    quantile = float(stdtrit(estimate.freedom, 1 - alpha / 2))
+    rare = quantile * estimate.unit / 2
+    half = quantile * (rare + math.sqrt(estimate.variance + rare**2))
+    return max(-1.0, estimate.mean - half), min(1.0, estimate.mean + half)
+
+
+def mean_interval(values: Floats, own: Ints, *, alpha: float) -> tuple[float, float]:
+    """Return the interval of Student's t for the mean of values on these haystacks; infinite on a single one."""
+    error = clustered_error(values, own)
+    if error is None:
+        return -math.inf, math.inf
+    from scipy.special import stdtrit
+
+    mean = math.fsum(values) / values.size
+    half = float(stdtrit(len(np.unique(own)) - 1, 1 - alpha / 2)) * error
+    return mean - half, mean + half
+
+
+def clustered_error(values: Floats, own: Ints) -> float | None:
+    """Return the standard error of the mean of values, whose haystacks are independent; None for fewer than two."""
+    estimate = model_mean([[(values, own)]])
+    return None if estimate is None else math.sqrt(estimate.variance)
+
+
+def _independent_samples(cases: Sequence[CaseValues]) -> float:
     """Return the number of independent samples whose mean would be as precise as the mean of the cases' means."""
     estimate = correlation(cases)
     alike = 0.0 if estimate is None else max(0.0, estimate.value)
@@ -222,20 +232,7 @@ def haystack_sums(differences: Floats, haystacks: Haystacks) -> Floats:
     return sums
 
 
-def clustered_error(values: Floats, haystacks: Haystacks) -> float | None:
-    """Return the standard error of the mean of values, whose haystacks are independent; None for fewer than two.
-
-    It is the cluster-robust estimator with the usual correction for the number of clusters (Liang and Zeger 1986,
-    "Longitudinal data analysis using generalized linear models").
-    """
-    _, numbers = np.unique(haystacks.of_cluster[: values.size], return_inverse=True)
-    sums = np.bincount(numbers, weights=values - values.mean())
-    if len(sums) < 2:
-        return None
-    return float(math.sqrt(len(sums) / (len(sums) - 1) * (sums**2).sum()) / values.size)
-
-
-def correlation(cases: Iterable[tuple[Floats, Ints]]) -> HaystackCorrelation | None:
+def correlation(cases: Iterable[CaseValues]) -> HaystackCorrelation | None:
     """Estimate the intra-cluster correlation from the values and haystacks of several cases with means of their own.
 
     This is the one-way analysis-of-variance estimator (Donner 1986, "A review of inference procedures for the

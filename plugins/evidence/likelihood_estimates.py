@@ -20,7 +20,7 @@ import numpy as np
 from longctx.fixtures.records import Likelihood
 from longctx.plugins.evidence.clusters import ClusteredQueue, SampleRef
 from longctx.plugins.evidence.e_process import Floats, log_evidence
-from longctx.plugins.evidence.haystacks import Haystacks, clustered_error, layers, model_interval
+from longctx.plugins.evidence.haystacks import Ints, clustered_error, mean_interval
 from longctx.plugins.evidence.statistics import interval
 
 NLL_CLIP = 10.0
@@ -157,7 +157,7 @@ def change(
     nll = differences(lambda item: item.full.nll)
     if not nll.size:
         return None
-    error = clustered_error(nll, queue.haystacks)
+    error = clustered_error(nll, queue.haystacks.of_cluster[: nll.size])
     return LikelihoodChange(
         pairs=len(nll),
         nll=_difference(queue, nll, alpha),
@@ -182,8 +182,7 @@ def margin_estimate(queue: ClusteredQueue, known: Likelihoods, *, clusters: int,
         return None
     cases = {queue.clusters[place][0].case_id for place in means}
     population = sum(cluster[0].case_id in cases for cluster in queue.clusters)
-    present, number = np.unique(queue.haystacks.of_cluster[list(means)], return_inverse=True)
-    haystacks = Haystacks(of_cluster=number, sizes=queue.haystacks.sizes[present])
+    haystacks = queue.haystacks.of_cluster[list(means)]
     differences = np.array(list(means.values()))
     bounds = _bounds((differences + 1) / 2, alpha, population, haystacks)
     return Estimate(DIFFERENCE_CLIP * _mean(differences), *(DIFFERENCE_CLIP * (2 * bound - 1) for bound in bounds))
@@ -198,14 +197,15 @@ def _difference(queue: ClusteredQueue, means: Floats, alpha: float) -> Estimate:
 
 def _estimate(queue: ClusteredQueue, shares: Floats, alpha: float, value: Callable[[float], float]) -> Estimate:
     """Return the estimate of shares from 0 to 1, converted by `value`."""
-    bounds = _bounds(shares, alpha, len(queue.clusters), queue.haystacks)
+    bounds = _bounds(shares, alpha, len(queue.clusters), queue.haystacks.of_cluster[: shares.size])
     return Estimate(*map(value, (_mean(shares), *bounds)))
 
 
-def _bounds(shares: Floats, alpha: float, population: int, haystacks: Haystacks) -> tuple[float, float, float, float]:
+def _bounds(shares: Floats, alpha: float, population: int, haystacks: Ints) -> tuple[float, float, float, float]:
     """Return the interval of the mean of the planned samples, and that of the model's mean."""
     low, high = interval(shares, alpha=alpha, population=population)
-    return (low, high, *model_interval(shares, haystacks, alpha=alpha))
+    model_low, model_high = mean_interval(shares, haystacks, alpha=alpha)
+    return low, high, max(0.0, model_low), min(1.0, model_high)
 
 
 @lru_cache(maxsize=256)
@@ -227,10 +227,9 @@ def recovery_estimate(gains: bytes, evidence_gains: bytes, queue: ClusteredQueue
         return bool(evidence.max() >= math.log(2 / alpha))
 
     def is_refuted_of_model(candidate: float, sign: int) -> bool:
-        observed = layers(shares(candidate, sign), queue.haystacks)
-        bound = math.log(2 * len(observed) / alpha)
-        measured = [layer.values for layer in observed if layer.values.size]
-        return any(log_evidence(values, 0.5).max() >= bound for values in measured)
+        values = shares(candidate, sign)
+        low, _ = mean_interval(values, queue.haystacks.of_cluster[: values.size], alpha=alpha)
+        return low > 0.5
 
     return Estimate(ratio, *_ratio_bounds(is_refuted, ratio), *_ratio_bounds(is_refuted_of_model, ratio))
 

@@ -25,18 +25,15 @@ def detectable_panel_loss(hypothesis: NonInferiority, queue: ClusteredQueue, pai
     The loss is one-way: all clusters with another score than the baseline's are worse. Flips in both directions make
     the detectable loss larger. Returns None if no loss can be shown.
     """
-    if not hypothesis.finite_population:
-        return _panel_loss(hypothesis, queue.haystacks.count(pairs), None, 0)
     return _panel_loss(hypothesis, pairs, len(queue.clusters), queue.unit_count(pairs))
 
 
 @lru_cache(maxsize=1024)
-def _panel_loss(hypothesis: NonInferiority, pairs: int, population: int | None, units: int) -> float | None:
+def _panel_loss(hypothesis: NonInferiority, pairs: int, population: int, units: int) -> float | None:
     def is_failed(differences: Floats) -> bool:
         decision = decide_paired(
             differences,
             drop=hypothesis.drop,
-            clear=hypothesis.clear,
             alpha=hypothesis.alpha,
             min_observations=min(pairs, MIN_CLUSTERS),
             population=population,
@@ -58,18 +55,7 @@ def fewest_units(confirmation: ErrorShares) -> int:
     return max(FEWEST_UNITS, math.ceil(-math.log2(confirmation.complete)))
 
 
-@lru_cache(maxsize=1024)
-def detectable_case_loss(pairs: int, *, cases: int, false_discoveries: float) -> float | None:
-    """Return the smallest one-way loss of one case, 0 to 1, that is reported with probability `POWER`.
-
-    `pairs` counts haystacks. `cases` share the false discovery rate; the others are taken to be unchanged. Returns None
-    if no loss can be shown.
-    """
-    largest = np.ones(pairs)
-    return _detectable_loss(pairs, lambda lost: loss_p_value(lost, largest) <= false_discoveries / cases, None)
-
-
-def _detectable_loss(pairs: int, is_shown: Callable[[Floats], bool], population: int | None) -> float | None:
+def _detectable_loss(pairs: int, is_shown: Callable[[Floats], bool], population: int) -> float | None:
     """Return the loss whose number of worse pairs reaches the smallest number that is shown, with probability `POWER`.
 
     The number of worse pairs is taken to be normal, and the worse pairs to be spread evenly.
@@ -77,7 +63,7 @@ def _detectable_loss(pairs: int, is_shown: Callable[[Floats], bool], population:
     if not pairs or not is_shown(_spread(pairs, pairs)):
         return None
     least = 1 + bisect_left(range(1, pairs), True, key=lambda worse: is_shown(_spread(worse, pairs)))
-    remaining_share = 1.0 if population is None else 1 - pairs / population
+    remaining_share = 1 - pairs / population
     variance = least * (1 - least / pairs) * remaining_share
     worse = least + POWER_QUANTILE * math.sqrt(variance)
     return min(1.0, worse / pairs)

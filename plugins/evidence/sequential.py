@@ -18,14 +18,12 @@ from longctx.plugins.evidence.clusters import (
     soonest_precise_look,
 )
 from longctx.plugins.evidence.e_process import TIE_TOLERANCE, Floats
-from longctx.plugins.evidence.haystacks import level_p_values, model_level_evidence, model_paired_evidence
+from longctx.plugins.evidence.haystacks import level_p_values
 from longctx.plugins.evidence.sign_flips import loss_p_value
 from longctx.plugins.evidence.statistics import (
     Decision,
     decide_level,
     decide_paired,
-    first_decision,
-    paired_evidence,
 )
 
 # The most clusters offered to workers beyond the finished ones; a large run's workers hold fewer at a time.
@@ -121,9 +119,6 @@ class NonInferiority:
     drop: float
     """The loss, 0 to 1, that a pass rules out."""
 
-    clear: float
-    """The loss, 0 to 1, below `drop`, that a failure exceeds for certain."""
-
     alpha: float
     """The largest probability of a wrong failure."""
 
@@ -131,17 +126,13 @@ class NonInferiority:
     """The largest probability of a wrong pass; None for that of a failure. A run passes if all its panels do, so no
     share of its error has to be given to each (intersection-union test)."""
 
-    finite_population: bool = False
-    """True if the means are those of the planned samples, False if they are those of the models behind them. Then a
-    haystack is one observation."""
-
     confirmation: ErrorShares | None = None
     """What a loss on the planned samples takes to be a failure; None if it is one by itself."""
 
     @property
     def limit(self) -> float:
         """The loss on all planned samples, 0 to 1, from which on it is too large."""
-        return (self.drop + self.clear) / 2
+        return 0.75 * self.drop
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,17 +177,12 @@ def analyze(
     queue: ClusteredQueue,
     scores: Scores,
     *,
-    control_variate: Scores | None = None,
     full: bool = False,
 ) -> InterimAnalysis:
-    """Test a hypothesis on the finished prefix of a queue.
-
-    `control_variate` are the scores of a finished baseline; they sharpen the test if they cover the whole queue.
-    With `full` a verdict waits for all samples.
-    """
+    """Test a hypothesis on the finished prefix of a queue. With `full` a verdict waits for all samples."""
     means = queue.weighted_means(scores)
     of_all = _of_model(hypothesis, queue, means)
-    decision = _decide_level(hypothesis, queue, means, of_all, control_variate, full=full)
+    decision = _decide_level(hypothesis, queue, means, of_all, full=full)
     estimates = hypothesis.threshold is None and hypothesis.precision > 0 and not full
     precise_at = first_precise_look(means, queue, hypothesis.precision) if estimates else None
     clusters = precise_at or (len(means) if decision is None else decision.stopping_time)
@@ -207,13 +193,23 @@ def analyze(
 
 
 def _shown_below(hypothesis: Hypothesis, queue: ClusteredQueue, means: Floats, first: int) -> int | None:
-    """Return the number of clusters, at least `first`, after which evidence shows the model below its threshold."""
-    confirmation, threshold = hypothesis.confirmation, (hypothesis.threshold or 0.0) / queue.scale
-    if confirmation is None or not queue.strata.has_equal_rates:
+    """Return the number of clusters, at least `first`, at the first look that shows the model below its threshold."""
+    confirmation, threshold = hypothesis.confirmation, hypothesis.threshold
+    if confirmation is None or threshold is None:
         return None
-    shown = model_level_evidence(means, queue.haystacks, threshold=min(1.0, threshold)) >= -math.log(confirmation.early)
-    shown[: first - 1] = False
-    return int(shown.argmax()) + 1 if shown.any() else None
+    for share in LOOKS:
+        clusters = look_clusters(queue, share)
+        if first <= clusters <= len(means):
+            p_values = _known_level_p_values(queue, means[:clusters].tobytes(), threshold)
+            if p_values is not None and p_values[1] <= confirmation.early / len(LOOKS):
+                return clusters
+    return None
+
+
+@lru_cache(maxsize=1024)
+def _known_level_p_values(queue: ClusteredQueue, means: bytes, threshold: float) -> tuple[float, float] | None:
+    # Workers look at the same samples again and again.
+    return level_p_values(queue.case_strata(np.frombuffer(means)), threshold)
 
 
 def _of_model(hypothesis: Hypothesis, queue: ClusteredQueue, means: Floats) -> OfModel | None:
@@ -222,17 +218,10 @@ def _of_model(hypothesis: Hypothesis, queue: ClusteredQueue, means: Floats) -> O
         return None
     confirmation = hypothesis.confirmation
     alpha = hypothesis.alpha if confirmation is None else confirmation.complete
-    p_values = level_p_values(queue.values_of(queue.case_ids, means), hypothesis.threshold)
-    if p_values is not None and min(p_values) <= alpha:
-        return "above" if p_values[0] <= alpha else "below"
-    if queue.strata.has_equal_rates:
-        threshold = min(1.0, hypothesis.threshold / queue.scale)
-        alpha = hypothesis.alpha if confirmation is None else confirmation.early
-        below = model_level_evidence(means, queue.haystacks, threshold=threshold)
-        above = model_level_evidence(1 - means, queue.haystacks, threshold=1 - threshold)
-        if max(below.max(), above.max()) >= -math.log(alpha):
-            return "below" if below.max() > above.max() else "above"
-    return "near"
+    p_values = level_p_values(queue.case_strata(means), hypothesis.threshold)
+    if p_values is None or min(p_values) > alpha:
+        return "near"
+    return "above" if p_values[0] <= alpha else "below"
 
 
 def analyze_pairs(
@@ -332,23 +321,12 @@ def pooled_p_value(compared: Iterable[tuple[NonInferiority, ClusteredQueue, Floa
     return loss_p_value(sums, largest_sums) if lost >= -TIE_TOLERANCE else None
 
 
-def pair_evidence(hypothesis: NonInferiority, queue: ClusteredQueue, differences: Floats) -> tuple[Floats, Floats]:
-    """Return the two log e-processes of a comparison, for "non-inferior" and "inferior", along the queue's clusters."""
-    drop, clear = hypothesis.drop / queue.scale, hypothesis.clear / queue.scale
-    if hypothesis.finite_population:
-        return paired_evidence(
-            differences, drop=drop, clear=clear, population=len(queue.clusters), strata=queue.drawn_strata
-        )
-    return model_paired_evidence(differences, queue.haystacks, drop=drop, clear=clear)
-
-
 def samples_until_verdict(
     hypothesis: Hypothesis,
     queue: ClusteredQueue,
     analysis: InterimAnalysis,
     scores: Scores,
     *,
-    control_variate: Scores | None = None,
     full: bool = False,
 ) -> Sequence[SampleRef]:
     """Return the prefix of the queue that any verdict needs, plus `SPARE_SHARE`, for any missing scores.
@@ -373,7 +351,7 @@ def samples_until_verdict(
 
     def decide(refs: Sequence[SampleRef], fill: float) -> Decision | None:
         means = _completed(queue, finished, {ref: scores.get(ref, fill) for ref in refs})
-        return _decide_level(hypothesis, queue, means, _of_model(hypothesis, queue, means), control_variate)
+        return _decide_level(hypothesis, queue, means, _of_model(hypothesis, queue, means))
 
     return _until_soonest(decide, queue, analysis)
 
@@ -402,14 +380,12 @@ def _decide_level(
     queue: ClusteredQueue,
     means: Floats,
     of_model: OfModel | None,
-    control_variate: Scores | None,
     *,
     full: bool = False,
 ) -> Decision | None:
     population = len(queue.clusters)
     if hypothesis.threshold is None or not population:
         return None
-    control_means = None if control_variate is None else queue.weighted_means(control_variate)
     decision = decide_level(
         means,
         hypothesis.threshold / queue.scale,
@@ -418,7 +394,6 @@ def _decide_level(
         indifference_zone=hypothesis.indifference_zone / queue.scale,
         # More than there are: then only the mean of all samples decides.
         min_observations=population + 1 if full else queue.min_clusters,
-        control_variate=control_means if control_means is not None and len(control_means) == population else None,
         strata=queue.strata,
     )
     if hypothesis.confirmation is None or decision is None or decision.verdict == "pass":
@@ -437,16 +412,11 @@ def decide_pairs(hypothesis: NonInferiority, queue: ClusteredQueue, differences:
     """
     population = len(queue.clusters)
     min_observations = min(population, queue.min_clusters)
-    if not hypothesis.finite_population or not population:
-        non_inferior, inferior = pair_evidence(hypothesis, queue, differences)
-        return first_decision(
-            non_inferior, inferior, alpha=hypothesis.alpha, pass_alpha=hypothesis.pass_alpha,
-            min_observations=min_observations,
-        )  # fmt: skip
+    if not population:
+        return None
     decision = decide_paired(
         differences,
         drop=hypothesis.drop / queue.scale,
-        clear=hypothesis.clear / queue.scale,
         alpha=hypothesis.alpha,
         pass_alpha=hypothesis.pass_alpha,
         min_observations=min_observations,

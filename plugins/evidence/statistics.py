@@ -48,7 +48,6 @@ def decide_level(
     population: int,
     indifference_zone: float = 0.0,
     min_observations: int = 8,
-    control_variate: ArrayLike | None = None,
     strata: Strata | None = None,
 ) -> Decision | None:
     """Decide from a prefix of the scores whether the mean of all `population` scores exceeds the threshold.
@@ -58,22 +57,17 @@ def decide_level(
     With all scores the mean is known: it passes if it is strictly above the threshold. Scores, threshold and zone
     run from 0 to 1.
 
-    `control_variate` holds a baseline's scores on the whole population, in queue order. Their mean is known, so the
-    differences to them test the same hypothesis, with less variance the more alike the two models score. The
-    evidence is the average of the tests with and without it.
-
     `strata` are those of the population, if it has several: then the evidence is the average of the test above and of
     one on the differences to the mean of each stratum so far, and the order need not be uniformly random (see
     `LevelBets`).
 
-    Raises ValueError for values out of range, and for a control variate or strata of another size.
+    Raises ValueError for values out of range, and for strata of another size.
     """
     above, below = level_evidence(
         scores,
         threshold,
         population=population,
         indifference_zone=indifference_zone,
-        control_variate=control_variate,
         strata=strata,
     )
     decision = first_decision(above, below, alpha=alpha, min_observations=min_observations)
@@ -90,7 +84,6 @@ def level_evidence(
     *,
     population: int,
     indifference_zone: float = 0.0,
-    control_variate: ArrayLike | None = None,
     strata: Strata | None = None,
 ) -> tuple[Floats, Floats]:
     """Return the two log e-processes of `decide_level`, for "above" and for "not above" the threshold.
@@ -101,21 +94,18 @@ def level_evidence(
     if not (0 <= threshold <= 1 and 0 <= indifference_zone <= 1):
         raise ValueError(f"threshold {threshold!r} ± {indifference_zone!r}: both run from 0 to 1")
     x = checked(scores, 0.0)
-    control = None if control_variate is None else checked(control_variate, 0.0)
     if strata is not None and strata.population != population:
         raise ValueError(f"strata of {strata.population} elements for a population of {population}: give those of all")
-    if x.ndim != 1 or x.size > population or (control is not None and control.shape != (population,)):
-        given = f"{x.shape} scores" + ("" if control is None else f" and {control.shape} of a control variate")
-        raise ValueError(f"{given} for a population of {population}: give a prefix, and a control variate for all")
+    if x.ndim != 1 or x.size > population:
+        raise ValueError(f"{x.shape} scores for a population of {population}: give a prefix")
     early = x[: population - 1]
     low, high = threshold - indifference_zone, threshold + indifference_zone
     if strata is not None and strata.weights.size > 1 and early.size:
-        above, below = LevelBets(early, strata, control).log_evidence(low, high)
+        above, below = LevelBets(early, strata).log_evidence(low, high)
         return above, below
     # A zone that reaches past 0 or 1 is cut off there: beyond, the null is impossible and would be refuted at once.
-    above = _log_level(early, max(0.0, low), population, control)
-    inverted_control = None if control is None else 1 - control
-    below = _log_level(1 - early, max(0.0, 1 - high), population, inverted_control)
+    above = log_evidence(early, max(0.0, low), population=population)
+    below = log_evidence(1 - early, max(0.0, 1 - high), population=population)
     return above, below
 
 
@@ -123,33 +113,30 @@ def decide_paired(
     differences: ArrayLike,
     *,
     drop: float,
-    clear: float,
     alpha: float,
+    population: int,
     pass_alpha: float | None = None,
     min_observations: int = 8,
-    population: int | None = None,
     strata: Strata | None = None,
 ) -> Decision | None:
-    """Decide whether a model is non-inferior to its baseline, from the differences model - baseline in queue order.
+    """Decide from the first differences model - baseline of a population whether the model is non-inferior.
 
-    Passes once a mean difference of -`drop` or less is refuted, fails once one of -`clear` or more is. A failure is
+    Passes once a mean difference of -`drop` or less is refuted, fails once one of -`drop` / 2 or more is. A failure is
     wrong with probability at most `alpha`, a pass with `pass_alpha`, which is the same by default. Returns None as long
-    as neither is refuted. Differences run from -1 to 1.
-
-    Without a `population` the mean is that of the models, from which the samples are drawn. With one it is that of
-    all planned samples, which the last of them reveals; then a mean of -(drop + clear) / 2 or less is a failure.
+    as neither is refuted. The last difference reveals the mean; then one of -3/4 `drop` or less is a failure.
+    Differences run from -1 to 1.
 
     `strata` are those of the population if they were drawn at rates of their own; None for a uniformly random order.
 
-    Raises ValueError for differences outside [-1, 1], and unless 0 <= clear < drop <= 1.
+    Raises ValueError for differences outside [-1, 1], and unless 0 < drop <= 1.
     """
     x = checked(differences, -1.0)
-    non_inferior, inferior = paired_evidence(x, drop=drop, clear=clear, population=population, strata=strata)
+    non_inferior, inferior = paired_evidence(x, drop=drop, population=population, strata=strata)
     decision = first_decision(
         non_inferior, inferior, alpha=alpha, pass_alpha=pass_alpha, min_observations=min_observations
     )
-    if decision is None and population is not None and x.size >= population:
-        fails = math.fsum(x) <= -population * ((drop + clear) / 2 - TIE_TOLERANCE)
+    if decision is None and x.size >= population:
+        fails = math.fsum(x) <= -population * (0.75 * drop - TIE_TOLERANCE)
         return Decision(verdict="fail" if fails else "pass", stopping_time=population)
     return decision
 
@@ -158,8 +145,7 @@ def paired_evidence(
     differences: ArrayLike,
     *,
     drop: float,
-    clear: float,
-    population: int | None = None,
+    population: int,
     strata: Strata | None = None,
 ) -> tuple[Floats, Floats]:
     """Return the two log e-processes of `decide_paired`, for "non-inferior" and for "inferior".
@@ -167,20 +153,20 @@ def paired_evidence(
     A difference of a stratum with weight w, from -w to w, becomes a value from 0 to w for `LevelBets`: half of it above
     -w. A stratum is first predicted to differ by 0, so that equal answers leave nothing to chance.
     """
-    if not 0 <= clear < drop <= 1:
-        raise ValueError(f"drop {drop!r} with clear {clear!r}: give 0 <= clear < drop <= 1")
+    if not 0 < drop <= 1:
+        raise ValueError(f"drop {drop!r}: give a number above 0 and up to 1")
     if strata is not None:
         early = checked(differences, -1.0)[: strata.population - 1]
         values, mean = (early + strata.largest_values[: early.size]) / 2, strata.largest_mean
         if not early.size:
             return values, values
         bets = LevelBets(values, strata, shares=PAIR_SHARES)
-        non_inferior, inferior = bets.log_evidence((mean - drop) / 2, (mean - clear) / 2)
+        non_inferior, inferior = bets.log_evidence((mean - drop) / 2, (mean - drop / 2) / 2)
         return non_inferior, inferior
     x = (checked(differences, -1.0) + 1) / 2
-    early = x if population is None else x[: population - 1]
+    early = x[: population - 1]
     non_inferior = log_evidence(early, (1 - drop) / 2, population=population, shares=PAIR_SHARES)
-    return non_inferior, log_evidence(1 - early, (1 + clear) / 2, population=population, shares=PAIR_SHARES)
+    return non_inferior, log_evidence(1 - early, (1 + drop / 2) / 2, population=population, shares=PAIR_SHARES)
 
 
 def log_evidence_below(scores: ArrayLike, floor: float, *, population: int | None) -> float:
@@ -252,42 +238,16 @@ def paired_interval(
     return 2 * low - 1, 2 * high - 1
 
 
-def e_bh(log_e_values: Sequence[float], q: float) -> tuple[bool, ...]:
-    """Return which null hypotheses to reject so that the expected share of true ones among them is at most `q`.
-
-    Of K e-values, the k largest are rejected, for the largest k whose k-th largest e-value is at least K / (q k).
-    This holds however the e-values depend on each other (Wang and Ramdas 2022, "False discovery rate control with
-    e-values"). Raises ValueError for a q outside (0, 1] and an e-value that is NaN.
-    """
-    if not 0 < q <= 1 or any(math.isnan(value) for value in log_e_values):
-        raise ValueError(f"q {q!r} over {list(log_e_values)}: give a q above 0 up to 1, and numbers")
-    least = math.inf
-    for rank, value in enumerate(sorted(log_e_values, reverse=True), start=1):
-        bound = math.log(len(log_e_values) / (q * rank))
-        if value >= bound:
-            least = bound
-    return tuple(least < math.inf and value >= least for value in log_e_values)
-
-
 def benjamini_hochberg(p_values: Sequence[float], q: float) -> tuple[bool, ...]:
     """Return which null hypotheses to reject so that the expected share of true ones among them is at most `q`.
 
     The k smallest p-values are rejected, for the largest k whose k-th smallest is at most q k / K (Benjamini and
-    Hochberg 1995, "Controlling the false discovery rate").
+    Hochberg 1995, "Controlling the false discovery rate"). Of 1 / e-value this holds however the e-values depend on
+    each other (Wang and Ramdas 2022, "False discovery rate control with e-values").
     """
     ranked = sorted(p_values)
     met = [value for rank, value in enumerate(ranked, start=1) if value <= q * rank / len(ranked)]
     return tuple(bool(met) and value <= met[-1] for value in p_values)
-
-
-def _log_level(scores: Floats, mean: float, population: int, control: Floats | None) -> Floats:
-    """Return the log e-process against a mean of at most `mean`, averaged with that on differences to the control."""
-    plain = log_evidence(scores, mean, population=population)
-    if control is None:
-        return plain
-    difference = (scores - control[: scores.size] + 1) / 2
-    gap = mean - math.fsum(control) / population
-    return np.logaddexp(plain, log_evidence(difference, (gap + 1) / 2, population=population)) - math.log(2)
 
 
 def first_decision(

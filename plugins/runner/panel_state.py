@@ -90,7 +90,7 @@ class PanelState:
         """Return the likelihoods of gold answers that are known, on all panels."""
         return {ref: item for panel in self.panels.values() for ref, item in self.likelihoods(panel, role).items()}
 
-    def control_variate(self) -> dict[SampleRef, float] | None:
+    def final_baseline(self) -> dict[SampleRef, float] | None:
         """Return all scores of a baseline that is not run again; None for any other baseline and without one."""
         if not self.baseline_is_final:
             return None
@@ -181,7 +181,7 @@ class PanelState:
         place, inputs = (panel.family, panel.length, look), (scores, baseline, left_aside)
         if place not in self._statuses or self._statuses[place][0] != inputs:
             control = baseline if self.baseline_is_final else None
-            status = panel.status(scores, baseline=baseline, control_variate=control, failed=left_aside, look=look)
+            status = panel.status(scores, baseline=baseline, final_baseline=control, failed=left_aside, look=look)
             self._statuses[place] = inputs, status
         return self._statuses[place][1]
 

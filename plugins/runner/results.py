@@ -204,7 +204,7 @@ def read_measured(
         for case in selected
         if case.id in reports and (error := reports[case.id].error) is not None
     }
-    control_variate: dict[SampleRef, float] | None = None
+    final_baseline: dict[SampleRef, float] | None = None
     likelihoods: dict[ModelRole, dict[SampleRef, Likelihood]] = {"model": {}, "baseline": {}}
     damage: dict[str, None] = {}
     executions = next((report.executions for report in reports.values() if report.executions), None)
@@ -220,7 +220,7 @@ def read_measured(
             if run.options.judge_model is not None:
                 damage |= dict.fromkeys(JudgeReplies(Path(run.options.journal), None).damage())
             results |= {result.case.id: result for result in _results(panel_state, reports)}
-            control_variate = panel_state.control_variate()
+            final_baseline = panel_state.final_baseline()
             # A run that only reads answers has none, whatever its journals hold.
             if run.options.signal != "answers":
                 likelihoods |= {role: panel_state.all_likelihoods(role) for role in panel_state.journals}
@@ -231,7 +231,7 @@ def read_measured(
     return Measured(
         scope=run.scope(selected, executions),
         results=results,
-        control_variate=control_variate,
+        final_baseline=final_baseline,
         likelihoods=likelihoods["model"],
         baseline_likelihoods=likelihoods["baseline"],
         unfinished=unfinished,

@@ -22,16 +22,14 @@ from longctx.fixtures.records import CaseResult
 from longctx.plugins.evidence.e_process import Floats
 from longctx.plugins.evidence.haystacks import (
     HaystackCorrelation,
-    Haystacks,
+    Ints,
     correlation,
-    haystack_sums,
-    model_interval,
-    model_paired_interval,
+    difference_interval,
+    level_interval,
 )
 from longctx.plugins.evidence.points import from_points, to_points
-from longctx.plugins.evidence.power import detectable_case_loss
 from longctx.plugins.evidence.sign_flips import loss_p_value
-from longctx.plugins.evidence.statistics import benjamini_hochberg, e_bh, log_evidence_below
+from longctx.plugins.evidence.statistics import benjamini_hochberg, log_evidence_below
 from longctx.plugins.thresholds.records import Thresholds
 from longctx.plugins.verdicts.evaluate import GateEvaluator
 
@@ -78,9 +76,6 @@ class Diagnosis:
     dropped: bool
     """True if the case is shown to be worse than the baseline, at the same false discovery rate."""
 
-    detectable: float | None = None
-    """The smallest one-way loss of this case alone that its pairs detect; None if they show no loss."""
-
     @property
     def bad(self) -> bool:
         return self.below or self.dropped
@@ -102,30 +97,28 @@ def diagnoses(evaluator: GateEvaluator) -> dict[str, Diagnosis]:
         compared_by_case[case_id] = np.array(result.differences), _haystacks(result)
     dropped = _worse_cases(compared_by_case, false_discoveries)
     alpha = 1 - evaluator.thresholds.verdict.confidence
-    compared = sum(bool(result.differences) for result in scored.values())
     found = {}
     for case_id, result in scored.items():
         found[case_id] = _diagnosis(
             result,
             floors.get(result.case.task),
-            votes=flips(haystack_sums(*compared_by_case[case_id])),
+            votes=flips(_sums(*compared_by_case[case_id])[0]),
             alpha=alpha,
             below=case_id in below,
             dropped=case_id in dropped,
-            compared=compared,
-            false_discoveries=false_discoveries,
         )
     return found
 
 
 def _evidence_below(scored: Mapping[str, CaseResult], floors: Mapping[str, float]) -> dict[str, float]:
-    """Return the log evidence that a case is below its floor, for all cases that have one."""
+    """Return 1 / evidence that a case is below its floor, for all cases that have one."""
     evidence = {}
     for case_id, result in scored.items():
         floor, case = floors.get(result.case.task), result.case
         if floor is not None:
             scores, population = np.array(result.evidence), case.samples // case.group
-            evidence[case_id] = log_evidence_below(scores, from_points(floor), population=population)
+            log_evidence = log_evidence_below(scores, from_points(floor), population=population)
+            evidence[case_id] = math.exp(-log_evidence)
     return evidence
 
 
@@ -134,31 +127,32 @@ def flips(differences: Floats) -> tuple[int, int]:
     return int((differences < 0).sum()), int((differences > 0).sum())
 
 
-def _worse_cases(compared: Mapping[str, tuple[Floats, Haystacks]], false_discoveries: float) -> set[str]:
+def _worse_cases(compared: Mapping[str, tuple[Floats, Ints]], false_discoveries: float) -> set[str]:
     """Return the cases that are shown to be worse, given the differences of all and their haystacks."""
     p_values = {}
     for case_id, (differences, haystacks) in compared.items():
         if differences.any():
-            own = haystacks.of_cluster[: differences.size]
-            _, numbers = np.unique(own, return_inverse=True)
-            p_values[case_id] = loss_p_value(haystack_sums(differences, haystacks), np.bincount(numbers).astype(float))
+            p_values[case_id] = loss_p_value(*_sums(differences, haystacks))
+    return _discoveries(p_values, false_discoveries)
+
+
+def _discoveries(p_values: Mapping[str, float], false_discoveries: float) -> set[str]:
+    """Return the cases whose null hypothesis is rejected at this false discovery rate."""
     rejected = benjamini_hochberg(list(p_values.values()), false_discoveries)
     return {case_id for case_id, is_rejected in zip(p_values, rejected, strict=True) if is_rejected}
 
 
-def _discoveries(log_evidence: Mapping[str, float], false_discoveries: float) -> set[str]:
-    """Return the cases whose null hypothesis is rejected at this false discovery rate."""
-    rejected = e_bh(list(log_evidence.values()), false_discoveries)
-    return {case_id for case_id, is_rejected in zip(log_evidence, rejected, strict=True) if is_rejected}
-
-
-def _haystacks(result: CaseResult) -> Haystacks:
+def _haystacks(result: CaseResult) -> Ints:
     """Return the haystacks of the clusters of a result."""
     case = result.case
-    own = [case.haystack(outcome.index) for outcome in result.outcomes[:: case.group]]
-    planned = [case.haystack(index) for index in range(0, case.samples - case.group + 1, case.group)]
-    sizes = np.bincount(planned, minlength=max(own, default=0) + 1)
-    return Haystacks(of_cluster=np.array(own, dtype=np.intp), sizes=sizes)
+    return np.array([case.haystack(outcome.index) for outcome in result.outcomes[:: case.group]], dtype=np.intp)
+
+
+def _sums(differences: Floats, own: Ints) -> tuple[Floats, Floats]:
+    """Return the sum of the differences on every haystack, and their number."""
+    _, numbers = np.unique(own[: differences.size], return_inverse=True)
+    sums = np.bincount(numbers, weights=differences).astype(np.float64)
+    return sums, np.bincount(numbers).astype(np.float64)
 
 
 def _diagnosis(
@@ -169,28 +163,23 @@ def _diagnosis(
     alpha: float,
     below: bool,
     dropped: bool,
-    compared: int,
-    false_discoveries: float,
 ) -> Diagnosis:
     assert result.score is not None
     haystacks, evidence = _haystacks(result), np.array(result.evidence)
-    low, high = model_interval(evidence, haystacks, alpha=alpha)
+    low, high = level_interval([[(evidence, haystacks[: len(evidence)])]], alpha=alpha)
     differences = np.array(result.differences)
     pairs = len(differences)
-    bounds = model_paired_interval(differences, haystacks, alpha=alpha) if pairs else None
+    bounds = difference_interval([[(differences, haystacks[:pairs])]], alpha=alpha) if pairs else None
     no_vote = None
     if pairs and not differences.any():
         levels = frozenset(evidence[:pairs].tolist())
         same = {frozenset({0.0}): "both at 0", frozenset({1.0}): "both at 100"}
         no_vote = same.get(levels, "same score on every sample")
-    # The lost samples are assumed to stand on as few haystacks as possible, which then have the fewest votes.
-    paired = haystacks.count(pairs)
-    loss = detectable_case_loss(paired, cases=compared, false_discoveries=false_discoveries) if paired else None
     return Diagnosis(
         score=to_points(result.score),
         interval=(to_points(low), to_points(high)),
-        haystacks=haystacks.count(len(evidence)),
-        correlation=correlation([(evidence, haystacks.of_cluster[: len(evidence)])]),
+        haystacks=len(np.unique(haystacks[: len(evidence)])),
+        correlation=correlation([(evidence, haystacks[: len(evidence)])]),
         floor=floor,
         below=below,
         difference=to_points(math.fsum(differences) / pairs) if pairs else None,
@@ -200,5 +189,4 @@ def _diagnosis(
         no_vote=no_vote,
         pairs=pairs,
         dropped=dropped,
-        detectable=None if loss is None else to_points(loss),
     )

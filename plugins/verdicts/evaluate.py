@@ -28,7 +28,7 @@ from longctx.plugins.evidence.effective_length import (
     effective_length,
     weighted_average,
 )
-from longctx.plugins.evidence.haystacks import HaystackCorrelation, correlation, model_interval
+from longctx.plugins.evidence.haystacks import HaystackCorrelation, correlation, level_interval
 from longctx.plugins.evidence.points import to_points
 from longctx.plugins.evidence.sequential import Hypothesis, InterimAnalysis, OfModel
 from longctx.plugins.evidence.statistics import stratified_interval
@@ -95,7 +95,7 @@ class Measured:
     results: Mapping[str, CaseResult]
     """The results by case id; a case without one never came back."""
 
-    control_variate: Mapping[SampleRef, float] | None = None
+    final_baseline: Mapping[SampleRef, float] | None = None
     """The scores, 0 to 1, of a baseline that is not run again; None without one."""
 
     likelihoods: Mapping[SampleRef, Likelihood] = field(default_factory=dict)
@@ -202,8 +202,7 @@ class GateEvaluator:
         """Return the test of a hypothesis on the panel's scores."""
         key = (panel.family, panel.length), hypothesis
         if key not in self._analyses:
-            control_variate = self.measured.control_variate
-            self._analyses[key] = panel.analyze(hypothesis, self.scores, control_variate=control_variate)
+            self._analyses[key] = panel.analyze(hypothesis, self.scores)
         return self._analyses[key]
 
     def problem(self, cases: Sequence[Case], results: Sequence[CaseResult]) -> str | None:
@@ -234,8 +233,6 @@ class GateEvaluator:
         queue = panel.queue(hypothesis.case_ids)
         values = queue.weighted_means(self.scores, analysis.clusters)
         planned = stratified_interval(values, queue.strata, alpha=alpha)
-        uniform = panel.uniform_queue(hypothesis.case_ids)
-        of_model = values if uniform is queue else uniform.weighted_means(self.scores)
         because: Reason | None = None
         if analysis.decision is None:
             # If all planned samples are known, they fail, which is not shown for the model.
@@ -246,7 +243,7 @@ class GateEvaluator:
             because=because,
             score=to_points(mean),
             interval=_in_points(queue, planned, mean),
-            model_interval=_in_points(queue, model_interval(of_model, uniform.haystacks, alpha=alpha), mean),
+            model_interval=_model_points(level_interval(queue.case_strata(values), alpha=alpha), mean),
             confidence=1 - alpha,
             haystacks=queue.haystacks.count(len(values)),
             correlation=correlation(queue.values_by_case(values)),
@@ -314,6 +311,11 @@ def _in_points(queue: ClusteredQueue, bounds: tuple[float, float], mean: float) 
     lowest = min(1.0, queue.scale * low, mean)
     highest = max(min(1.0, queue.scale * high), mean)
     return to_points(lowest), to_points(highest)
+
+
+def _model_points(bounds: tuple[float, float], mean: float) -> tuple[float, float]:
+    """Return bounds in points, widened to contain the mean."""
+    return to_points(min(bounds[0], mean)), to_points(max(bounds[1], mean))
 
 
 def _gate_verdict(

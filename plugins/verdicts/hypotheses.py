@@ -151,11 +151,9 @@ def _non_inferiority(thresholds: Thresholds, scope: Scope, *, panels: int) -> No
     is_confirmed = settings.about == "model"
     return NonInferiority(
         drop=from_points(settings.drop),
-        clear=from_points(settings.drop / 2),
         # Without a test that confirms it, a failure is final, and all runs of a series share its error.
         alpha=(error if is_confirmed else shared) / max(1, panels),
         pass_alpha=error,
-        finite_population=True,
         confirmation=ErrorShares.of_run(shared, panels) if is_confirmed else None,
     )
 

@@ -86,7 +86,7 @@ class _PanelScores:
     baseline: Scores | None
     """The scores of the baseline; None in a run without one."""
 
-    control_variate: Scores | None
+    final_baseline: Scores | None
     """The scores of a baseline to which nothing will be added; None if there is none."""
 
     failed: Collection[str]
@@ -106,7 +106,6 @@ class Panel:
         hypotheses: Iterable[Hypothesis],
         non_inferiority: NonInferiority | None = None,
         full: bool = False,
-        draws_by_weight: bool = True,
     ):
         self.family = family
         self.length = length
@@ -114,9 +113,9 @@ class Panel:
         self.hypotheses = tuple(hypotheses)
         self.non_inferiority = non_inferiority
         self.full = full
-        self.draw_rates = _rates_by_weight(cases) if draws_by_weight else {}
+        self.draw_rates = _rates_by_weight(cases)
         """By case id, the rate at which a case's clusters are drawn, which is proportional to their weight. Empty for a
-        uniformly random order: if all weights are equal, or with `draws_by_weight` off."""
+        uniformly random order, if all weights are equal."""
         self._seed = seed
         self._refs: dict[frozenset[str], tuple[SampleRef, ...]] = {}
         self._queues: dict[frozenset[str], ClusteredQueue] = {}
@@ -170,7 +169,7 @@ class Panel:
         return self._queues[chosen]
 
     def uniform_queue(self, case_ids: Collection[str]) -> ClusteredQueue:
-        """Return the samples of some cases by clusters in a uniformly random order, as claims about the model need it.
+        """Return the samples of some cases by clusters in a uniformly random order, as likelihoods are read.
 
         In each case they come in the order of the queue. Its own order if all rates are equal.
         """
@@ -183,29 +182,28 @@ class Panel:
         hypothesis: Hypothesis,
         scores: Scores,
         *,
-        control_variate: Scores | None = None,
         failed: Collection[str] = (),
     ) -> InterimAnalysis:
         """Test a hypothesis on its cases without the failed ones, so that an error does not hold up the others."""
         queue = self.queue(hypothesis.case_ids.difference(failed))
-        return analyze(hypothesis, queue, scores, control_variate=control_variate, full=self.full)
+        return analyze(hypothesis, queue, scores, full=self.full)
 
     def analyze_pairs(
         self,
         scores: Scores,
         baseline: Scores,
         *,
-        control_variate: Scores | None = None,
+        final_baseline: Scores | None = None,
         failed: Collection[str] = (),
         least_share: float = 0.0,
     ) -> InterimAnalysis:
         """Test the panel's non-inferiority on its cases without the failed ones.
 
-        A `control_variate` is all that there will be of the baseline. The result rests on `least_share` of all pairs.
+        A `final_baseline` is all that there will be of the baseline. The result rests on `least_share` of all pairs.
         """
         assert self.non_inferiority is not None
         queue = self._paired_queue(failed)
-        pairs = None if control_variate is None else len(queue.weighted_means(control_variate))
+        pairs = None if final_baseline is None else len(queue.weighted_means(final_baseline))
         least_share = 1.0 if self.full else least_share
         return analyze_pairs(self.non_inferiority, queue, scores, baseline, least_share=least_share, pairs=pairs)
 
@@ -221,26 +219,26 @@ class Panel:
         scores: Scores,
         *,
         baseline: Scores | None = None,
-        control_variate: Scores | None = None,
+        final_baseline: Scores | None = None,
         failed: Collection[str] = (),
         look: SharedLook = NO_LOOK,
     ) -> PanelStatus:
         """Return the state of the tests and the samples to measure next.
 
-        `baseline` is None in a run without one. A baseline whose scores are also the `control_variate` is finished:
+        `baseline` is None in a run without one. A baseline whose scores are also the `final_baseline` is finished:
         the samples it lacks will never be measured, so the pairs end before the first of them. `look` says which pairs
         a loss on another panel needs.
         """
-        known = _PanelScores(model=scores, baseline=baseline, control_variate=control_variate, failed=failed)
+        known = _PanelScores(model=scores, baseline=baseline, final_baseline=final_baseline, failed=failed)
         analyses = {
-            hypothesis: self.analyze(hypothesis, scores, control_variate=control_variate, failed=failed)
+            hypothesis: self.analyze(hypothesis, scores, failed=failed)
             for hypothesis in self.hypotheses
             if hypothesis.drives_sampling
         }
         comparison = None
         if self.non_inferiority is not None and baseline is not None:
             comparison = self.analyze_pairs(
-                scores, baseline, control_variate=control_variate, failed=failed, least_share=look.share
+                scores, baseline, final_baseline=final_baseline, failed=failed, least_share=look.share
             )
         compared = () if comparison is None else self._paired_queue(failed).refs[: comparison.samples]
         paired_counts = _count_by_case(compared)
@@ -275,11 +273,7 @@ class Panel:
             queue = self.queue(hypothesis.case_ids.difference(known.failed))
             # Where all planned samples are known, a verdict that is open stays so.
             if not analysis.is_settled and analysis.samples < len(queue.refs):
-                wanted.update(
-                    samples_until_verdict(
-                        hypothesis, queue, analysis, known.model, control_variate=known.control_variate, full=self.full
-                    )
-                )
+                wanted.update(samples_until_verdict(hypothesis, queue, analysis, known.model, full=self.full))
         of_model = wanted.difference(known.model)
         of_baseline = set(pairs).difference(known.baseline or {})
         needed: list[tuple[ModelRole, SampleRef]] = []
@@ -305,9 +299,9 @@ class Panel:
         if comparison.decision is None and not (self.full or look.waits or look.has_failed):
             own = pairs_until_verdict(self.non_inferiority, queue, comparison, known.model, known.baseline)
             refs = own if len(own) > len(refs) else refs
-        if known.control_variate is None:
+        if known.final_baseline is None:
             return refs
-        return tuple(takewhile(known.control_variate.__contains__, refs))
+        return tuple(takewhile(known.final_baseline.__contains__, refs))
 
 
 def _rates_by_weight(cases: Collection[Case]) -> dict[str, float]:

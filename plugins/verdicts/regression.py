@@ -16,7 +16,7 @@ from longctx.fixtures.lengths import format_length
 from longctx.fixtures.records import PairedChange, Reason, Verdict, VerdictWord
 from longctx.plugins.evidence.clusters import ClusteredQueue, SampleRef
 from longctx.plugins.evidence.e_process import Floats
-from longctx.plugins.evidence.haystacks import HaystackCorrelation, correlation, model_paired_interval
+from longctx.plugins.evidence.haystacks import HaystackCorrelation, correlation, difference_interval
 from longctx.plugins.evidence.points import to_points
 from longctx.plugins.evidence.power import detectable_panel_loss
 from longctx.plugins.evidence.sequential import (
@@ -111,11 +111,11 @@ class PanelPairs:
         return self.panel.non_inferiority, self.queue, self.differences[: self.needed(share)]
 
 
-def compare_panels(compared: Sequence[ComparedPanel], control_variate: Scores | None = None) -> list[PanelDecision]:
+def compare_panels(compared: Sequence[ComparedPanel], final_baseline: Scores | None = None) -> list[PanelDecision]:
     """Decide on all panels of a run. A loss that one panel leaves in doubt is tested on all of them together."""
     pairs = []
     for panel, scores, baseline in compared:
-        analysis = panel.analyze_pairs(scores, baseline, control_variate=control_variate)
+        analysis = panel.analyze_pairs(scores, baseline, final_baseline=final_baseline)
         queue, differences = panel.differences(scores, baseline)
         pairs.append(PanelPairs(panel=panel, analysis=analysis, queue=queue, differences=differences))
     return decide_together(pairs)
@@ -186,7 +186,7 @@ def regression_verdicts(evaluator: GateEvaluator) -> tuple[Verdict, ...]:
     if scope.is_same_checkpoint:
         return tuple(_same_checkpoint(evaluator, *key) for key in evaluator.panels)
     compared = list(evaluator.compared_panels())
-    comparisons = compare_panels(compared, evaluator.measured.control_variate)
+    comparisons = compare_panels(compared, evaluator.measured.final_baseline)
     return tuple(
         _verdict(evaluator, *scored, decision, len(compared))
         for scored, decision in zip(compared, comparisons, strict=True)
@@ -268,7 +268,7 @@ def _verdict(
 
 def _why_undecided(evaluator: GateEvaluator, panel: Panel, decision: PanelDecision) -> Reason:
     """Return the reason of an undecided comparison: the results of a finished baseline may end before the queue."""
-    known, analysis = evaluator.measured.control_variate, decision.analysis
+    known, analysis = evaluator.measured.final_baseline, decision.analysis
     if known is not None:
         queue = panel.queue(panel.cases)
         pairs = len(queue.weighted_means(known))
@@ -312,13 +312,11 @@ def _measured_change(
     differences = queue.weighted_means(paired, analysis.clusters)
     worse, better = flips(differences)
     planned = paired_interval(differences, alpha=alpha, population=len(queue.clusters), strata=queue.drawn_strata)
-    # Claims about the model take haystacks as they come in a uniformly random order.
-    uniform = panel.uniform_queue(panel.cases)
-    of_model = differences if uniform is queue else uniform.weighted_means(paired)
+    low, high = difference_interval(queue.case_strata(differences), alpha=alpha)
     return _Change(
         difference=to_points(queue.mean_difference(differences)),
         interval=_in_points(queue, planned),
-        model_interval=_in_points(queue, model_paired_interval(of_model, uniform.haystacks, alpha=alpha)),
+        model_interval=(to_points(low), to_points(high)),
         correlation=correlation(queue.values_by_case(differences)),
         haystacks=queue.haystacks.count(len(differences)),
         worse=worse,

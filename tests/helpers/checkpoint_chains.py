@@ -62,8 +62,8 @@ class Chain:
         (case,) = only_samples([CASE], [word[15:] for word in arguments if word.startswith("--only-samples=")])
         samples = len(case.planned)
         pairing = NonInferiority(
-            drop=float(bounds["drop"]) / 100, clear=float(bounds.get("clear", float(bounds["drop"]) / 2)) / 100,
-            alpha=1 - float(bounds["confidence"]), finite_population=True,
+            drop=float(bounds["drop"]) / 100, 
+            alpha=1 - float(bounds["confidence"]), 
         )  # fmt: skip
         panel = Panel("ruler", 512, [case], seed=0, hypotheses=(), non_inferiority=pairing, full="--full" in arguments)
         order = [ref.sample_index for ref in panel.order]

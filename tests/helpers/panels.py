@@ -13,7 +13,7 @@ TASKS = ("a", "b", "c", "d")
 SEEDS = st.integers(0, 1000)
 THRESHOLDS = st.sampled_from([None, 0.3, 0.5, 0.85])
 SHARES = st.sampled_from([0.0, 0.4, 0.8, 0.95, 1.0])
-PAIRING = NonInferiority(drop=0.3, clear=0.1, alpha=0.01)
+PAIRING = NonInferiority(drop=0.3, alpha=0.01)
 fast_settings = settings(deadline=None, derandomize=True, max_examples=30)
 
 
@@ -51,7 +51,7 @@ def simulated_runs(draw: st.DrawFn) -> SimulatedRun:
     panel = panel_of(draw(st.integers(3, 45)), *hypotheses, tasks=tasks, full=draw(st.integers(0, 4)) == 0)
     shares = {name: draw(SHARES) for name in panel.cases}
     truth: dict[ModelRole, Scores] = {"model": draw_scores(panel, shares, draw(SEEDS))}
-    control_variate = None
+    final_baseline = None
     if draw(st.booleans()):
         panel.non_inferiority = PAIRING
         baseline = draw_scores(panel, {name: draw(SHARES) for name in shares}, draw(SEEDS))
@@ -59,8 +59,8 @@ def simulated_runs(draw: st.DrawFn) -> SimulatedRun:
             truth["baseline"] = baseline
         else:
             gap = draw(st.integers(0, len(baseline)))
-            control_variate = {ref: score for position, (ref, score) in enumerate(baseline.items()) if position != gap}
-    return SimulatedRun(panel, truth, control_variate)
+            final_baseline = {ref: score for position, (ref, score) in enumerate(baseline.items()) if position != gap}
+    return SimulatedRun(panel, truth, final_baseline)
 
 
 def without_case(failing: str, scores: Scores) -> Scores:
@@ -70,4 +70,4 @@ def without_case(failing: str, scores: Scores) -> Scores:
 
 def unmeasured_copy(run: SimulatedRun) -> SimulatedRun:
     """Return the same run before any sample is measured."""
-    return SimulatedRun(run.panel, run.truth, run.control_variate)
+    return SimulatedRun(run.panel, run.truth, run.final_baseline)

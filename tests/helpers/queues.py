@@ -74,7 +74,7 @@ class SimulatedRun:
     """The panel, with its queue and its hypotheses."""
     truth: Mapping[ModelRole, Scores]
     """The scores that the models would reach. A missing sample fails its case; a missing model does not run."""
-    control_variate: Scores | None = None
+    final_baseline: Scores | None = None
     """The scores of a baseline that was measured before, if there is one."""
     journal: dict[ModelRole, dict[SampleRef, float]] = field(default_factory=lambda: {"model": {}, "baseline": {}})
     """The scores measured so far."""
@@ -83,9 +83,9 @@ class SimulatedRun:
 
     def status(self) -> PanelStatus:
         running = self.journal["baseline"] if "baseline" in self.truth else None
-        baseline = running if self.control_variate is None else self.control_variate
+        baseline = running if self.final_baseline is None else self.final_baseline
         return self.panel.status(
-            self.journal["model"], baseline=baseline, control_variate=self.control_variate, failed=self.failed
+            self.journal["model"], baseline=baseline, final_baseline=self.final_baseline, failed=self.failed
         )
 
     def measure(self, role: ModelRole, ref: SampleRef) -> None:
@@ -139,7 +139,7 @@ class SimulatedRun:
         """Return the scores that count as evidence for the verdicts, by model."""
         known: dict[ModelRole, Scores] = {
             "model": self.journal["model"],
-            "baseline": self.control_variate or self.journal["baseline"],
+            "baseline": self.final_baseline or self.journal["baseline"],
         }
         extents = {"model": status.evidence_counts, "baseline": status.paired_counts}
         return {

@@ -67,7 +67,6 @@ def regression(summary: RunSummary) -> RegressionSummary | None:
                 haystacks_better=diagnosis.votes[1],
                 no_vote=diagnosis.no_vote,
                 pairs=diagnosis.pairs,
-                detectable=diagnosis.detectable,
                 dropped=diagnosis.dropped,
             )
             for case_id, diagnosis in evaluation.diagnoses.items()

@@ -110,7 +110,6 @@ def test_what_is_no_score_raises_and_is_shown(bad: float) -> None:
     for call in (
         lambda: log_evidence([0.5, bad], 0.5),
         lambda: decide_level([0.5, bad], 0.5, alpha=0.01, population=9),
-        lambda: decide_level([0.5], 0.5, alpha=0.01, population=2, control_variate=[0.5, bad]),
         lambda: interval([0.5, bad], alpha=0.01),
         lambda: log_evidence_below([0.5, bad], 0.5, population=None),
     ):
@@ -125,8 +124,6 @@ def test_what_makes_no_sense_raises() -> None:
         log_evidence([0, 1, 1], math.nan)
     with pytest.raises(ValueError, match=r"\(3,\) scores for a population of 2"):
         decide_level([0, 1, 1], 0.5, alpha=0.01, population=2)
-    with pytest.raises(ValueError, match=r"\(3,\) of a control variate for a population of 4"):
-        decide_level([0, 1, 1], 0.5, alpha=0.01, population=4, control_variate=[0, 1, 1])
     with pytest.raises(ValueError, match=r"threshold 85\.6"):
         decide_level([0, 1, 1], 85.6, alpha=0.01, population=4)
     with pytest.raises(ValueError, match="alpha 1"):
@@ -134,6 +131,6 @@ def test_what_makes_no_sense_raises() -> None:
     with pytest.raises(ValueError, match="alpha 0"):
         interval([0, 1, 1], alpha=0)
     with pytest.raises(ValueError, match=r"-1\.5 among the scores: they run from -1 to 1"):
-        decide_paired([-1.5], drop=0.02, clear=0.01, alpha=0.01)
-    with pytest.raises(ValueError, match=r"drop 0\.01 with clear 0\.02"):
-        decide_paired([0], drop=0.01, clear=0.02, alpha=0.01)
+        decide_paired([-1.5], drop=0.02, alpha=0.01, population=4)
+    with pytest.raises(ValueError, match=r"drop 0: give"):
+        decide_paired([0], drop=0, alpha=0.01, population=4)

@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from longctx.plugins.evidence.statistics import decide_level, e_bh, interval, paired_interval
+from longctx.plugins.evidence.statistics import decide_level, interval, paired_interval
 from tests.helpers.scores import QUEUES, binary_scores, paired_differences
 
 RESOLUTION = 1e-5
@@ -73,33 +72,3 @@ def test_paired_intervals_run_from_minus_one_to_one() -> None:
     low, high = paired_interval(paired_differences(0.1, 0.05, 2000, 0), alpha=0.01)
     assert -0.1 < low < -0.05 < high < 0
     assert paired_interval([], alpha=0.01) == (-1.0, 1.0)
-
-
-# False discoveries
-
-
-@given(st.lists(st.floats(-5, 8) | st.just(math.inf) | st.just(-math.inf), max_size=8), st.sampled_from((0.05, 0.2, 1)))
-def test_e_bh_rejects_the_largest_set_that_supports_itself(log_values: list[float], q: float) -> None:
-    """A set of k supports itself when each of its e-values is at least K/(q·k); compared in logs, as rounded."""
-    size = len(log_values)
-    supported = [k for k in range(1, size + 1) if sum(value >= math.log(size / (q * k)) for value in log_values) >= k]
-    largest = max(supported, default=0)
-    rejected = e_bh(log_values, q)
-    assert len(rejected) == size
-    assert sum(rejected) == largest
-    kept = [value for value, reject in zip(log_values, rejected, strict=True) if not reject]
-    assert all(value > max(kept, default=-math.inf) for value, out in zip(log_values, rejected, strict=True) if out)
-
-
-def test_e_bh_on_a_worked_example() -> None:
-    """At q = 0.1 of five: the bars are 50, 25, 16.7, 12.5 and 10; the third misses its own, the fourth holds all."""
-    assert e_bh([math.log(e) for e in (60, 13, 1, 16, 15)], 0.1) == (True, True, False, True, True)
-    assert e_bh([math.log(e) for e in (49, 1, 1, 1, 1)], 0.1) == (False,) * 5
-    assert e_bh([0.0], 1) == (True,)
-    assert e_bh([], 0.05) == ()
-
-
-@pytest.mark.parametrize(("values", "q"), [([math.nan], 0.05), ([1.0], 0.0), ([1.0], 1.5), ([1.0], math.nan)])
-def test_e_bh_refuses_what_is_no_evidence(values: list[float], q: float) -> None:
-    with pytest.raises(ValueError, match="give a q above 0"):
-        e_bh(values, q)

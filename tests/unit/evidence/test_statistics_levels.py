@@ -7,18 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from longctx.plugins.evidence.e_process import log_evidence
 from longctx.plugins.evidence.statistics import Decision, decide_level
 from tests.helpers.scores import MEANS, QUEUES, binary_scores
 
 
 @settings(deadline=None, max_examples=50)
-@given(QUEUES, st.integers(0, 20), MEANS, st.sampled_from((0.0, 0.05)), st.integers(0, 70), st.booleans())
+@given(QUEUES, st.integers(0, 20), MEANS, st.sampled_from((0.0, 0.05)), st.integers(0, 70))
 def test_a_verdict_stands_and_is_never_missing_at_the_end(
-    scores: list[float], more: int, threshold: float, zone: float, least: int, controlled: bool
+    scores: list[float], more: int, threshold: float, zone: float, least: int
 ) -> None:
-    control = ([0.5] * more + scores[::-1]) if controlled else None
-
     def decide(looks: int) -> Decision | None:
         return decide_level(
             scores[:looks],
@@ -27,7 +24,6 @@ def test_a_verdict_stands_and_is_never_missing_at_the_end(
             population=len(scores) + more,
             indifference_zone=zone,
             min_observations=least,
-            control_variate=control,
         )
 
     last = decide(len(scores))
@@ -39,21 +35,11 @@ def test_a_verdict_stands_and_is_never_missing_at_the_end(
 
 
 @settings(deadline=None)
-@given(QUEUES, MEANS, st.booleans())
-def test_the_mirror_image_gets_the_opposite_verdict(scores: list[float], threshold: float, controlled: bool) -> None:
-    known = np.array(scores[::-1])
+@given(QUEUES, MEANS)
+def test_the_mirror_image_gets_the_opposite_verdict(scores: list[float], threshold: float) -> None:
     population = len(scores) + 1
-    known = np.append(known, 0.5)
-    decision = decide_level(
-        scores, threshold, alpha=0.1, population=population, control_variate=known if controlled else None
-    )
-    mirrored = decide_level(
-        1 - np.array(scores),
-        1 - threshold,
-        alpha=0.1,
-        population=population,
-        control_variate=1 - known if controlled else None,
-    )
+    decision = decide_level(scores, threshold, alpha=0.1, population=population)
+    mirrored = decide_level(1 - np.array(scores), 1 - threshold, alpha=0.1, population=population)
     assert (decision is None) == (mirrored is None)
     if decision is not None and mirrored is not None:
         assert decision.stopping_time == mirrored.stopping_time
@@ -82,12 +68,9 @@ def test_constant_scores_at_their_threshold_fail_only_at_the_end(score: float, t
 
 
 @pytest.mark.parametrize(("threshold", "verdict"), [(0.4, "pass"), (0.6, "fail")])
-@pytest.mark.parametrize("controlled", [False, True])
-def test_constant_scores_off_their_threshold_are_told_early(threshold: float, verdict: str, controlled: bool) -> None:
+def test_constant_scores_off_their_threshold_are_told_early(threshold: float, verdict: str) -> None:
     scores = np.full(500, 0.5)
-    decision = decide_level(
-        scores, threshold, alpha=0.01, population=500, control_variate=scores if controlled else None
-    )
+    decision = decide_level(scores, threshold, alpha=0.01, population=500)
     assert decision is not None
     assert decision.verdict == verdict
     assert 8 <= decision.stopping_time < 100
@@ -135,42 +118,14 @@ def test_more_looks_than_samples_leave_the_exact_comparison() -> None:
     )
 
 
-@pytest.mark.parametrize("controlled", [False, True])
 @pytest.mark.parametrize(("right", "wrong"), [(171, "pass"), (173, "fail")])
-def test_verdicts_one_step_from_the_threshold_are_rarely_wrong(right: int, wrong: str, controlled: bool) -> None:
+def test_verdicts_one_step_from_the_threshold_are_rarely_wrong(right: int, wrong: str) -> None:
     random = np.random.default_rng(right)
     scores = (np.arange(200) < right).astype(float)
-    baseline = np.roll(scores, 5)
     errors = 0
     for _ in range(400):
         order = random.permutation(200)
-        control = baseline[order] if controlled else None
-        decision = decide_level(scores[order], 0.86, alpha=0.05, population=200, control_variate=control)
+        decision = decide_level(scores[order], 0.86, alpha=0.05, population=200)
         assert decision is not None
         errors += decision.verdict == wrong
     assert errors / 400 <= 0.05
-
-
-@pytest.mark.parametrize(("share", "verdict"), [(0.9, "pass"), (0.81, "fail")])
-def test_a_baseline_that_scores_alike_saves_samples(share: float, verdict: str) -> None:
-    scores = binary_scores(share, 6500)
-    plain = decide_level(scores, 0.856, alpha=0.01, population=6500)
-    same = decide_level(scores, 0.856, alpha=0.01, population=6500, control_variate=scores)
-    assert plain is not None
-    assert same is not None
-    assert plain.verdict == same.verdict == verdict
-    assert same.stopping_time < plain.stopping_time / 2
-
-
-def test_evidence_with_a_baseline_is_the_average_of_both() -> None:
-    """The mean of the baseline is that of all the set: its first half here is worse than its second."""
-    scores = np.concatenate([binary_scores(0.9, 250), binary_scores(0.95, 250)])
-    control = np.concatenate([binary_scores(0.85, 250), binary_scores(0.97, 250)])
-    plain = log_evidence(scores, 0.85, population=500)
-    paired = log_evidence((scores - control + 1) / 2, (0.85 - control.mean() + 1) / 2, population=500)
-    expected = int(((np.exp(plain) + np.exp(paired)) / 2 >= 100).argmax()) + 1
-    decided = Decision(verdict="pass", stopping_time=expected)
-    assert expected < 400
-    assert decide_level(scores[: expected - 1], 0.85, alpha=0.01, population=500, control_variate=control) is None
-    assert decide_level(scores[:expected], 0.85, alpha=0.01, population=500, control_variate=control) == decided
-    assert decide_level(scores, 0.85, alpha=0.01, population=500, control_variate=control) == decided

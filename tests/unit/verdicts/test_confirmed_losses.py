@@ -23,7 +23,7 @@ Differences = Mapping[int, Mapping[int, float]]
 
 def hypothesis(panels: int) -> NonInferiority:
     return NonInferiority(
-        drop=0.02, clear=0.01, alpha=0.01 / panels, pass_alpha=0.01, finite_population=True,
+        drop=0.02, alpha=0.01 / panels, pass_alpha=0.01,
         confirmation=ErrorShares.of_run(0.01, panels),
     )  # fmt: skip
 

@@ -14,9 +14,9 @@ SIZES = dict(zip(TASKS, (400, 200, 100, 100), strict=True))
 CASES = [case(task, 1024, size) for task, size in SIZES.items()]
 
 
-def panel_of_sizes(seed: int = 0, threshold: float = 0.5, *, by_weight: bool = True) -> Panel:
+def panel_of_sizes(seed: int = 0, threshold: float = 0.5) -> Panel:
     hypothesis = Hypothesis(case_ids=frozenset(each.id for each in CASES), threshold=threshold)
-    return Panel("ruler", 1024, CASES, seed=seed, hypotheses=[hypothesis], draws_by_weight=by_weight)
+    return Panel("ruler", 1024, CASES, seed=seed, hypotheses=[hypothesis])
 
 
 def test_cases_of_different_sizes_are_drawn_equally_often_at_first() -> None:
@@ -24,19 +24,10 @@ def test_cases_of_different_sizes_are_drawn_equally_often_at_first() -> None:
     assert all(0.2 < count / drawn.total() < 0.3 for count in drawn.values()), drawn
 
 
-def test_a_panel_can_keep_the_uniform_order() -> None:
-    uniform = panel_of_sizes(by_weight=False)
-    assert uniform.queue(uniform.cases).drawn_strata is None
-    assert uniform.order == panel_of_sizes().uniform_queue(uniform.cases).refs
-
-
 def test_cases_of_one_size_keep_the_uniform_order() -> None:
-    cases = [case(task, 1024, 50) for task in TASKS]
-    by_weight, uniform = (
-        Panel("ruler", 1024, cases, seed=3, hypotheses=(), draws_by_weight=draws) for draws in (True, False)
-    )
-    assert by_weight.order == uniform.order
-    assert by_weight.draw_rates == {}
+    panel = Panel("ruler", 1024, [case(task, 1024, 50) for task in TASKS], seed=3, hypotheses=())
+    assert panel.draw_rates == {}
+    assert panel.order == panel.uniform_queue(panel.cases).refs
 
 
 def test_leaving_out_a_case_keeps_the_order_of_the_others() -> None:

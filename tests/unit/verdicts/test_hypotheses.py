@@ -152,7 +152,7 @@ def test_the_thresholds_file_sets_alpha_zone_and_drop() -> None:
     assert {hypothesis.indifference_zone for hypothesis in hypotheses} == {0.01}
     pairings = [panel.non_inferiority for panel in panels.values()]
     assert None not in pairings
-    assert {(hypothesis.drop, hypothesis.clear) for hypothesis in pairings if hypothesis} == {(0.03, 0.015)}
+    assert {(hypothesis.drop, hypothesis.limit) for hypothesis in pairings if hypothesis} == {(0.03, 0.0225)}
     assert {round(0.05 / hypothesis.alpha, 6) for hypothesis in pairings if hypothesis} == {3}
     assert all(panel.full for panel in panels.values())
     assert panels[1024].order != panels_by_length(given, scope_of(CASES))[1024].order
@@ -219,7 +219,7 @@ def test_cases_without_a_gate_are_measured_beside_a_finished_baseline(final: boo
         CASES[0].length
     ]
     assert (panel.hypotheses[0].case_ids == {CASES[0].id}) is is_estimated
-    next_samples = panel.status({}, baseline={}, control_variate={} if final else None).next_samples
+    next_samples = panel.status({}, baseline={}, final_baseline={} if final else None).next_samples
     assert {role for role, _ in next_samples} == ({"model"} if final else {"model", "baseline"})
 
 

@@ -49,15 +49,17 @@ def test_p_values_of_a_mean_are_calibrated_on_haystacks(correlation: float) -> N
             shared = rng.random(32)[haystacks]
             together = rng.random(320) < np.sqrt(correlation)
             cases.append(((np.where(together, shared, rng.random(320)) < accuracy).astype(float), haystacks))
-        found = level_p_values(cases, 2 / 3)
+        found = level_p_values([[each] for each in cases], 2 / 3)
         assert found is not None
         below += int(found[1] <= 0.05)
     assert below / runs <= 0.05 + 4 * np.sqrt(0.05 * 0.95 / runs)
 
 
-def test_means_that_cannot_vary_have_no_p_values() -> None:
-    assert level_p_values([(np.ones(10), np.arange(10))], 0.5) is None
-    assert level_p_values([(np.array([0.0, 1.0]), np.zeros(2, dtype=np.intp))], 0.5) is None
+def test_means_that_do_not_vary_have_the_p_values_of_a_bound_and_single_haystacks_none() -> None:
+    found = level_p_values([[(np.ones(10), np.arange(10))]], 0.5)
+    assert found is not None
+    assert found == pytest.approx((math.e * 0.5**10, 1.0))
+    assert level_p_values([[(np.array([0.0, 1.0]), np.zeros(2, dtype=np.intp))]], 0.5) is None
 
 
 @pytest.mark.parametrize("right", [0, 1, 2, 4])
@@ -65,10 +67,7 @@ def test_few_right_answers_show_no_more_than_the_binomial_tail(right: int) -> No
     """A mean of 3 % of 312 samples: one right answer seems to have hardly any variance, and a t-test takes it so."""
     marks = np.zeros((13, 24))
     marks[range(right), 0] = 1.0
-    found = level_p_values([(values, np.arange(24)) for values in marks], 0.03)
-    if not right:
-        assert found is None
-        return
+    found = level_p_values([[(values, np.arange(24))] for values in marks], 0.03)
     tail = sum(math.comb(312, k) * 0.03**k * 0.97 ** (312 - k) for k in range(right + 1))
     assert found is not None
     assert found[1] >= math.e * tail * 0.999
@@ -79,7 +78,7 @@ def test_samples_that_share_haystacks_count_as_fewer() -> None:
     own = np.arange(320) % 32
     shared = (rng.random(32) < 0.1)[own].astype(float)
     alone = rng.permutation(shared)
-    with_shared, without = (level_p_values([(values, own)], 0.3) for values in (shared, alone))
+    with_shared, without = (level_p_values([[(values, own)]], 0.3) for values in (shared, alone))
     assert with_shared is not None
     assert without is not None
     assert with_shared[1] > 1e-3 > 1e-6 > without[1]

@@ -43,7 +43,7 @@ def test_a_failed_case_does_not_hold_up_the_rest(run: SimulatedRun, workers: int
     """The evidence on the other cases is that of a panel without the failed one."""
     panel, failing = run.panel, case("a").id
     scores_by_role = {role: without_case(failing, scores) for role, scores in run.truth.items()}
-    broken = SimulatedRun(panel, scores_by_role, run.control_variate)
+    broken = SimulatedRun(panel, scores_by_role, run.final_baseline)
     status = broken.run_shared(workers, Random(seed))
     assert failing not in status.evidence_counts
     assert status.next_samples == ()
@@ -58,7 +58,7 @@ def test_a_failed_case_does_not_hold_up_the_rest(run: SimulatedRun, workers: int
         full=panel.full,
     )
     expected = SimulatedRun(
-        rest, scores_by_role, run.control_variate and without_case(failing, run.control_variate)
+        rest, scores_by_role, run.final_baseline and without_case(failing, run.final_baseline)
     ).run_alone()
     assert (status.evidence_counts, status.paired_counts, status.comparison) == (
         expected.evidence_counts,
@@ -101,7 +101,7 @@ def test_a_hypothesis_gets_the_verdict_that_it_would_get_alone(run: SimulatedRun
     assert set(together.analyses) == {hypothesis for hypothesis in panel.hypotheses if hypothesis.drives_sampling}
     for hypothesis, analysis in together.analyses.items():
         alone = Panel("ruler", 1024, tuple(panel.cases.values()), seed=0, hypotheses=[hypothesis], full=panel.full)
-        status = SimulatedRun(alone, {"model": run.truth["model"]}, run.control_variate).run_alone()
+        status = SimulatedRun(alone, {"model": run.truth["model"]}, run.final_baseline).run_alone()
         assert status.analyses == {hypothesis: analysis}
 
 
@@ -149,15 +149,6 @@ def test_no_verdict_is_reached_before_the_minimum_of_samples(tasks: tuple[str, .
         ("pass", minimum),
         ("fail", minimum),
     ]
-
-
-def test_no_verdict_is_reached_before_every_case_has_a_sample() -> None:
-    rare, common = case("a", 1024, 1), case("b", 1024, 400)
-    hypotheses = [Hypothesis(case_ids=ids("a", "b"), threshold=0.0)]
-    panel = Panel("ruler", 1024, [rare, common], seed=1, hypotheses=hypotheses, draws_by_weight=False)
-    place = panel.order.index(SampleRef(rare.id, 0)) + 1
-    assert place > 26
-    assert panel.analyze(panel.hypotheses[0], dict.fromkeys(panel.order, 1.0)).samples == place
 
 
 def test_an_unfinished_sample_ends_the_evidence() -> None:
@@ -217,7 +208,7 @@ def test_pairs_are_measured_only_as_far_as_needed() -> None:
 
 def test_pairs_are_measured_after_the_level_is_settled() -> None:
     panel = panel_of(100, easy := Hypothesis(case_ids=ids(*TASKS), threshold=0.1))
-    panel.non_inferiority = replace(PAIRING, drop=0.05, clear=0.02)
+    panel.non_inferiority = replace(PAIRING, drop=0.05)
     truth = draw_scores(panel, dict.fromkeys(panel.cases, 0.9))
     run = SimulatedRun(panel, {"model": truth, "baseline": truth})
     status = run.run_alone()
@@ -232,22 +223,11 @@ def test_pairs_are_measured_after_the_level_is_settled() -> None:
 
 def test_the_comparison_ends_with_the_results_of_a_finished_baseline() -> None:
     panel = panel_of(100, Hypothesis(case_ids=ids(*TASKS), threshold=0.05))
-    panel.non_inferiority = replace(PAIRING, drop=0.02, clear=0.01)
+    panel.non_inferiority = replace(PAIRING, drop=0.02)
     truth = draw_scores(panel, dict.fromkeys(panel.cases, 0.9))
     known = {ref: truth[ref] for place, ref in enumerate(panel.order) if place != 70}
-    run = SimulatedRun(panel, {"model": truth}, control_variate=known)
+    run = SimulatedRun(panel, {"model": truth}, final_baseline=known)
     status = run.run_alone()
     assert status.next_samples == ()
     assert status.comparison == InterimAnalysis(decision=None, samples=70, planned_samples=400, clusters=70)
     assert len(run.journal["model"]) == 70
-
-
-def test_a_baseline_that_is_not_known_in_full_does_not_help() -> None:
-    panel = panel_of(250, hypothesis := Hypothesis(case_ids=ids(*TASKS), threshold=0.83))
-    truth = draw_scores(panel, dict.fromkeys(panel.cases, 0.75))
-    part = {ref: truth[ref] for ref in panel.order[:-1]}
-    assert panel.analyze(hypothesis, truth, control_variate=part) == panel.analyze(hypothesis, truth)
-    # Of the gate's own cases it is.
-    other = Hypothesis(case_ids=ids("a", "b"), threshold=0.83)
-    whole = {ref: score for ref, score in truth.items() if ref.case_id in other.case_ids}
-    assert panel.analyze(other, truth, control_variate=whole).samples < panel.analyze(other, truth).samples

@@ -118,7 +118,7 @@ def test_verdicts_on_cases_of_different_sizes_are_seldom_wrong(threshold: float,
 
 def test_a_comparison_pairs_clusters() -> None:
     panel = panel_of([(6, 100)])
-    panel.non_inferiority = NonInferiority(drop=0.05, clear=0.025, alpha=0.01)
+    panel.non_inferiority = NonInferiority(drop=0.05, alpha=0.01)
     truth = draw_scores(panel, dict.fromkeys(panel.cases, 0.9))
     worse = {ref: score * (ref.sample_index // 6 % 4 != 0) for ref, score in truth.items()}
     analysis = panel.analyze_pairs(worse, truth)
