@@ -35,11 +35,13 @@ FRONTIER = "frontier"
 LENIENT_PART = "lenient"
 # The category of the tasks that only serve to be compared with others.
 CONTROLS = "controls"
-# The twin of a task, from which it differs in one thing: literal instead of associative questions, or printed labels.
+# The twin of a task, from which it differs in one thing: literal instead of associative questions, printed labels, or a
+# problem at the end.
 TWINS = {
     "association": "association_literal", "association_far": "association_literal",
     "count_labels": "count_labels_labelled", "count_users": "count_users_labelled",
     "count_dates": "count_dates_labelled",
+    "problem_at_start": "problem_at_end", "problem_at_middle": "problem_at_end", "problem_at_end": "problem_alone",
 }  # fmt: skip
 # The tasks of every ladder, with the operation that they test.
 LADDERS = {

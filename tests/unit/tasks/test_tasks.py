@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from dataclasses import replace
 from functools import partial
 from random import Random
@@ -17,6 +18,7 @@ from longctx.fixtures.tasks import TASKS
 from longctx.fixtures.tasks.sample_spec import Draft, UnitStream
 from longctx.fixtures.tasks.task import CannotFit
 from longctx.fixtures.tokenization.prompts import PromptFormatter
+from tests.helpers.paths import REPOSITORY
 from tests.helpers.tiny_tokenizers import GENERATED, KINDS, RULER, Pieces, formatter, make_sample
 
 QA = ("qa_1", "qa_2")
@@ -203,3 +205,10 @@ def test_a_plain_tokenizer_is_framed_as_the_options_default_to(task: str) -> Non
 def test_every_length_asks_the_same_questions(task: str) -> None:
     """So that scores at two lengths differ by the length alone."""
     assert len({make_sample(task, length, kind="pieces").question for length in (2048, 4096, 16384)}) == 1
+
+
+def test_every_suite_and_category_is_a_marker_of_the_project() -> None:
+    """pytest refuses to collect a case with a marker that is not declared."""
+    settings = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
+    declared = {line.partition(":")[0] for line in settings["tool"]["pytest"]["markers"]}
+    assert {name for task in TASKS.values() for name in (task.suite, task.category)} <= declared
