@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import time
 import tomllib
 import uuid
@@ -24,6 +25,7 @@ from longctx.fixtures.lengths import LengthError
 from longctx.fixtures.outside_files import read_outside
 from longctx.fixtures.records import Options
 from longctx.fixtures.scoring.judge import JudgeError
+from longctx.fixtures.shown_text import visible_line
 from longctx.fixtures.tasks import (
     RULER_PAPER_PROMPTS,
     find_tasks_files,
@@ -76,6 +78,7 @@ NO_MODEL = (
     "--model: give a checkpoint directory, e.g. --model path/to/ckpt; "
     "--model calibration:4k builds a small one whose effective length is known"
 )
+MAX_COLUMNS = 10_000
 # The value of --prompts for RULER to the letter of its paper.
 RULER_PAPER = "ruler-paper"
 # The longest time of one request, and what a token of thought adds to it.
@@ -107,6 +110,15 @@ def check_values(arguments: Namespace) -> None:
     gpus = int(arguments.gpus_per_worker)
     if gpus > 1 and not (arguments.plan or arguments.preflight or arguments.collectonly):
         check_gpus(arguments.device, gpus)
+    # pytest cannot draw a line across a wider terminal.
+    if shutil.get_terminal_size().columns > MAX_COLUMNS:
+        given = os.environ.get("COLUMNS", "")[:20]
+        raise ConfigError(f"COLUMNS: {given} is too wide for a terminal; unset it, or give at most {MAX_COLUMNS:,}")
+    for name, attribute in (("-k", "keyword"), ("-m", "markexpr")):
+        # pytest would print the escape sequences of an expression. A measurement from Python has none.
+        expression = getattr(arguments, attribute, "") or ""
+        if not expression.isprintable():
+            raise ConfigError(f"{name}: {visible_line(expression)} has control characters; write names, and, or, not")
 
 
 def resolve(invocation: Invocation) -> Run:

@@ -14,7 +14,8 @@ from tests.helpers.report_records import report_of
     [
         ("<think>\nWell", True), ("\n <think></think> 7", True), ("[THINK]Hm", True), ("<seed:think>x", True),
         ("<|channel|>analysis<|message|>We", True), ("◁think▷x", True),
-        ("7", False), ("", False), ("I <think> so", False), ("analysis of 7", False), ("<thinking>", False),
+        ("7", False), ("", False), ("I <think> so", False), ("analysis of 7", False), ("<thinkers>", False),
+        ("<thinking> so", True),
     ],
 )  # fmt: skip
 def test_an_answer_begins_with_a_thought_only_behind_a_mark(answer: str, begins: bool) -> None:

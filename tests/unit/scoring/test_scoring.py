@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from longctx.fixtures.records import FailureKind
 from longctx.fixtures.scoring.failures import failure_kind, is_copied
-from longctx.fixtures.scoring.match import reference_hits, string_match_all, string_match_any
+from longctx.fixtures.scoring.match import needle_hits, reference_hits, string_match_all, string_match_any
 from longctx.fixtures.words import contains_words
 
 TEXT = st.text(alphabet="abAB 1.", max_size=30)
@@ -156,3 +156,16 @@ def test_a_short_answer_is_no_copy() -> None:
     assert not is_copied("in the spring of that year", CONTEXT)
     assert is_copied("burned down in the spring of that year", CONTEXT)
     assert not is_copied(f"{CONTEXT} So the answer is spring.", CONTEXT)
+
+
+@pytest.mark.parametrize(
+    ("answer", "strict", "paper"),
+    [
+        ("It is 1234567.", 1, 1), ("1,234,567", 1, 0), ("91234567", 0, 1), ("9 1234567", 1, 1), ("x1234567", 1, 1),
+        ("91234567, no: 1234567", 1, 1), ("12345678", 1, 1), ("123456", 0, 0),
+    ],
+)  # fmt: skip
+def test_a_number_is_no_end_of_a_longer_one(answer: str, strict: int, paper: int) -> None:
+    """A longer number that begins with it counts, because decoding may end behind the last digit."""
+    assert needle_hits(answer, ["1234567"]) == (strict,)
+    assert needle_hits(answer, ["1234567"], strict=False) == (paper,)
