@@ -225,13 +225,6 @@ def _bentkus_bound(size: float, mean: float, threshold: float) -> float:
     return float(min(1.0, math.e * tails[0] ** (1 - share) * tails[1] ** share))
 
 
-def haystack_sums(differences: Floats, haystacks: Haystacks) -> Floats:
-    """Return the sum of the differences on every haystack that has some."""
-    _, numbers = np.unique(haystacks.of_cluster[: differences.size], return_inverse=True)
-    sums: Floats = np.bincount(numbers, weights=differences).astype(np.float64)
-    return sums
-
-
 def correlation(cases: Iterable[CaseValues]) -> HaystackCorrelation | None:
     """Estimate the intra-cluster correlation from the values and haystacks of several cases with means of their own.
 

@@ -403,11 +403,6 @@ def _is_shown_below(finding: GateFinding, threshold: float) -> bool:
     return finding.word == "fail" and (finding.of_model == "below" or highest < threshold)
 
 
-def shown_verdict(verdict: str) -> str:
-    """Return the word that a watch shows for one of its verdicts."""
-    return "undecided" if verdict == "inconclusive" else verdict
-
-
 def settled_scores(findings: Mapping[int, GateFinding]) -> dict[int, float] | None:
     """Return 100 points for each length that passes and 0 for each that does not; None if any verdict is open.
 

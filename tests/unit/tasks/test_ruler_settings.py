@@ -94,6 +94,7 @@ def test_the_context_has_the_keys_and_values_that_are_asked_for(
     assert Counter(found.values()) == {values: keys}
     assert len(sample.references) == values * queries
     assert all(sample.context.count(reference) == 1 for reference in sample.references)
+    assert own_task(tmp_path, "niah_single_2", settings).shares_haystacks == (haystack == "essay")
     is_single = values * queries == 1
     assert ("A special magic number is" in sample.prompt.text) == is_single
 
