@@ -18,6 +18,8 @@ from longctx.fixtures.versions import sample_version
 COLUMNS = ("suite", "category", "task", "metric", "version", "questions", "source", "lengths")
 # Questions that are written for each seed, and those of files that are not here.
 UNLIMITED, UNKNOWN = "any", "?"
+# The source of what this project writes or ships.
+HERE = "this project"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -32,15 +34,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
             lengths = ",".join(map(format_length, task.lengths))
             version = sample_version(task.name, task.metric)
             size = UNLIMITED if task.max_questions is None else str(task.max_questions)
-            rows.append((task.suite, task.category, task.name, task.metric, version, size, "this project", lengths))
+            rows.append((task.suite, task.category, task.name, task.metric, version, size, HERE, lengths))
         files = options.tasks if options.tasks else ",".join(shipped_suites())
         paths = [Path(path) for path in find_tasks_files(files, Path.cwd())]
         for path in paths:
+            place = str(path) if options.tasks else HERE
             for item in read_ruler(path):
                 lengths = ",".join(map(format_length, item.task.lengths))
                 rows.append((
                     item.task.suite, item.task.category, item.task.name, item.task.metric,
-                    item.task.case_version(0).partition(".")[0], UNLIMITED, str(path), lengths,
+                    item.task.case_version(0).partition(".")[0], UNLIMITED, place, lengths,
                 ))  # fmt: skip
         for definition in (definition for path in paths for definition in read_tasks(path)):
             file, dataset = definition.file, definition.dataset

@@ -5,11 +5,13 @@ Everything is made twice. Exits with 1, and names it, if the two differ.
 
 from __future__ import annotations
 
+import shutil
 import sys
 import tempfile
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from uuid import uuid4
 
 from longctx.fixtures.cli import CommandParser, print_line
 from tests.golden.commands import GROUPS, error_records, help_records, write
@@ -49,9 +51,13 @@ def recordings() -> dict[str, Recording]:
 
 
 def made(recording: Recording) -> dict[str, str]:
-    """Return the records, made in a directory with a short name: long paths are cut in tables."""
-    with tempfile.TemporaryDirectory() as folder:
-        return recording(Path(folder))
+    """Return the records, made in a directory with a short name of letters: tables cut long paths, Markdown escapes."""
+    folder = Path(tempfile.gettempdir(), f"tmp{uuid4().hex[:8]}")
+    folder.mkdir()
+    try:
+        return recording(folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 if __name__ == "__main__":
