@@ -347,6 +347,10 @@ def _describe_in_junit(config: pytest.Config, document: JsonReport) -> None:
             if score is not None:
                 # For example helmet.recall.131072, helmet.average.131072 and ruler.retrieval.131072.
                 xml.add_global_property(f"{mean.suite}.{mean.name}.{length}".replace(" ", "_"), str(score))
+    for twins in document.wordings or ():
+        if twins.total is not None:
+            name = f"{twins.suite}.{twins.first}_minus_{twins.second}.{twins.length}"
+            xml.add_global_property(name, str(twins.total.difference))
     xml.add_global_property("run.partial", str(document.run.partial).lower())
     if (verdict := document.verdict) is not None:
         xml.add_global_property("run.verdict", verdict.word)

@@ -37,7 +37,14 @@ from longctx.plugins.report.sections.engine import server_notes
 from longctx.plugins.report.sections.gates import diagnosis_text, run_verdict
 from longctx.plugins.report.sections.likelihood import likelihood
 from longctx.plugins.report.sections.ruler import ruler_summary
-from longctx.plugins.report.sections.suites import CUT_PART, QUESTIONS_TEST, frontier, helmet, question_sets
+from longctx.plugins.report.sections.suites import (
+    CUT_PART,
+    QUESTIONS_TEST,
+    frontier,
+    helmet,
+    question_sets,
+    wording_twins,
+)
 from longctx.plugins.report.summary import RunSummary, source_of
 from longctx.plugins.report.tables import DEPTH_BINS
 from longctx.plugins.verdicts.diagnoses import case_blocks
@@ -68,6 +75,7 @@ def document(summary: RunSummary) -> JsonReport:
         helmet=helmet(evaluation, run.cases, run.unavailable, run),
         frontier=frontier(evaluation, run.cases),
         question_sets=question_sets(evaluation, run.cases),
+        wordings=wording_twins(evaluation.measured) or None,
         regression=regression(summary),
         likelihood=likelihood(evaluation),
         invariance=None if findings is None else tuple(findings),

@@ -143,8 +143,8 @@ class Panel:
         return tuple(SampleRef(case_id, index) for _, case_id, index in sorted(ranked))
 
     def _number(self, case: Case, index: int) -> int:
-        """Return a uniformly random number for a sample's cluster."""
-        return stable_hash("queue", self._seed, case.task, case.length, index // case.group)
+        """Return a uniformly random number for a sample's cluster; the same for one that two tasks share."""
+        return stable_hash("queue", self._seed, case.samples_of or case.task, case.length, index // case.group)
 
     def cluster(self, ref: SampleRef) -> tuple[str, int]:
         """Return the identity of the cluster to which a sample belongs."""

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
+import numpy as np
+
 from longctx.fixtures.lengths import format_length
 from longctx.fixtures.records import Case, Outcome
 from longctx.fixtures.records.report import HelmetSummary, JsonReport
@@ -18,15 +20,19 @@ from longctx.fixtures.records.report_parts import (
     CopiedReply,
     FrontierSummary,
     LadderResult,
+    PairedDifference,
     ReplyResult,
     TwinResult,
     UnanswerableResult,
+    WordingTwins,
 )
 from longctx.plugins.config.run_facts import RunFacts
 from longctx.plugins.evidence.clusters import ESTIMATE_ALPHA
+from longctx.plugins.evidence.haystacks import CaseValues, difference_interval
 from longctx.plugins.evidence.points import to_points
-from longctx.plugins.report.tables import Note, notes, short_length, shown_number
+from longctx.plugins.report.tables import Note, counted, notes, short_length, shown_interval, shown_number
 from longctx.plugins.thresholds.records import CATEGORIES
+from longctx.plugins.verdicts.evaluate import Measured
 from longctx.plugins.verdicts.evaluation import Evaluation
 
 ByLength = Mapping[str, float | None]
@@ -57,6 +63,8 @@ QUESTIONS_TEST = "test_questions["
 # The part of a score that tells the share of its text that a cut removed.
 CUT_PART = "cut"
 NOT_SELECTED = "not selected"
+# The most tasks of which a line on two wordings has the difference.
+MOST_TWINS = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -274,6 +282,53 @@ def question_sets(evaluation: Evaluation, planned: Sequence[Case]) -> dict[str, 
     return means or None
 
 
+def wording_twins(measured: Measured) -> tuple[WordingTwins, ...]:
+    """Return the paired differences of all tasks that tasks files ask in two wordings, each a category."""
+    by_sample: dict[tuple[str, int, str], list[Case]] = {}
+    for case in measured.scope.cases:
+        if case.samples_of:
+            by_sample.setdefault((case.suite, case.length, case.samples_of), []).append(case)
+    compared: dict[tuple[str, int, str, str], dict[str, CaseValues]] = {}
+    for (suite, length, task), (first, *others) in by_sample.items():
+        for other in others:
+            if other.category != first.category:
+                wordings = compared.setdefault((suite, length, first.category, other.category), {})
+                wordings[task] = _differences(measured, first, other)
+    twins = []
+    for (suite, length, first_wording, second_wording), tasks in compared.items():
+        has_all = all(values.size for values, _ in tasks.values())
+        twins.append(WordingTwins(
+            suite=suite,
+            length=length,
+            first=first_wording,
+            second=second_wording,
+            total=_paired_difference([*tasks.values()]) if has_all else None,
+            tasks={task: _paired_difference([pairs]) if pairs[0].size else None for task, pairs in tasks.items()},
+        ))  # fmt: skip
+    return tuple(twins)
+
+
+def _differences(measured: Measured, first: Case, second: Case) -> CaseValues:
+    """Return the differences first - second on the samples that both have answered, and their haystacks."""
+    results = [measured.results.get(case.id) for case in (first, second)]
+    outcomes, others = (() if result is None or result.error else result.outcomes for result in results)
+    scores = {outcome.index: outcome.score.value for outcome in others}
+    paired = [outcome for outcome in outcomes if outcome.index in scores]
+    differences = np.array([outcome.score.value - scores[outcome.index] for outcome in paired], dtype=np.float64)
+    return differences, np.array([first.haystack(outcome.index) for outcome in paired], dtype=np.intp)
+
+
+def _paired_difference(cases: Sequence[CaseValues]) -> PairedDifference:
+    """Return the mean of the cases' mean differences. Every case has a pair."""
+    means = [float(values.mean()) for values, _ in cases]
+    low, high = difference_interval([[case] for case in cases], alpha=ESTIMATE_ALPHA)
+    return PairedDifference(
+        difference=to_points(math.fsum(means) / len(means)),
+        interval=(to_points(low), to_points(high)),
+        pairs=sum(values.size for values, _ in cases),
+    )
+
+
 def means_by_length(evaluation: Evaluation, cases: Sequence[Case]) -> ByLength:
     """Return the mean score of the cases by length; None at a length where one of them has no score."""
     means = {}
@@ -339,8 +394,30 @@ def _reply_text(reply: ReplyResult) -> str:
     return f"{text} ({', '.join(swaps)})" if swaps else text
 
 
+def _wording_text(twins: WordingTwins) -> str:
+    """Return the differences in all and of the tasks that differ most."""
+    head = f"{twins.first} minus {twins.second} at {short_length(twins.length)}: "
+    by_size = {task: abs(pairs.difference) for task, pairs in twins.tasks.items() if pairs and pairs.difference}
+    tasks = [f"{task} {_paired_text(twins.tasks[task])}" for task in sorted(by_size, key=by_size.__getitem__)[::-1]]
+    missing = [task for task, pairs in twins.tasks.items() if pairs is None]
+    if missing:
+        total = f"not measured, no sample under both wordings of {counted(missing, MOST_TWINS)}"
+    else:
+        total = f"{_paired_text(twins.total)} on {twins.total.pairs if twins.total else 0} pairs"
+    return f"{head}{total}{'; ' if tasks else ''}{counted(tasks, MOST_TWINS)}"
+
+
+def _paired_text(pairs: PairedDifference | None) -> str:
+    if pairs is None:
+        return "-"
+    return f"{shown_number(pairs.difference, signed=True)} ({shown_interval(pairs.interval, signed=True)})"
+
+
 def question_notes(document: JsonReport) -> list[Note]:
-    """Return a note for every case of a tasks file with questions that were cut or left out, or right wordy answers."""
+    """Return what is shown of tasks files besides scores.
+
+    That are the differences between wordings, the questions that were cut or left out, and right wordy answers.
+    """
     lines = []
     for case in document.cases:
         name = f"{case.task} at {format_length(case.length)}"
@@ -355,4 +432,4 @@ def question_notes(document: JsonReport) -> list[Note]:
                 f"{name}: {wordy} of {case.samples} answers state the reference and score below 100 for their other "
                 'words; metric = { name = "substring_match" } accepts them, or ask for a short answer'
             )
-    return notes("questions", lines)
+    return [*notes("twins", map(_wording_text, document.wordings or ())), *notes("questions", lines)]

@@ -6,13 +6,17 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib.resources import files
+from itertools import product
 from pathlib import Path
 
 import jsonschema
 import pytest
+from msgspec import to_builtins
 
-from longctx.fixtures.records import CaseResult, Generation, Outcome, Score
+from longctx.fixtures.cases import plan
+from longctx.fixtures.records import Case, CaseResult, Generation, Outcome, Score
 from longctx.fixtures.records.report import JsonReport, report_data
+from longctx.fixtures.tasks.ruler.configured import read_ruler
 from longctx.plugins.report.document import document
 from longctx.plugins.report.history import StepReport, mean_tracks
 from longctx.plugins.report.markdown import markdown
@@ -24,12 +28,15 @@ from longctx.plugins.report.sections.suites import (
     frontier_notes,
     question_notes,
     relative_length,
+    wording_twins,
 )
 from longctx.plugins.report.terminal import terminal_summary
 from longctx.plugins.verdicts.evaluate import Measured
 from longctx.plugins.verdicts.evaluation import evaluate
+from longctx.plugins.verdicts.panels import Panel
 from tests.helpers.report_records import report_of as report_from_parts
-from tests.helpers.reports import run_summary
+from tests.helpers.reports import options_of, run_summary
+from tests.helpers.tiny_tokenizers import GENERATED
 
 SCORES = {"ladder_mk_basic": 1.0, "ladder_mk_easy": 0.4, "association": 0.25, "association_literal": 0.75}
 
@@ -121,3 +128,56 @@ def test_another_metric_is_advised_only_where_a_tasks_file_can_name_one(test: st
     report = report_from_parts({"cases": [{**case, "failures": {"right but wordy": 3}}]})
     lines = [note.text for note in question_notes(report)]
     assert ["contracts at 1k: 3 of 20 answers state the reference" in line for line in lines] == [True] * is_advised
+
+
+def twin_result(case: Case, values: Mapping[int, float]) -> CaseResult:
+    outcomes = tuple(outcome(index, Score(value=value)) for index, value in values.items())
+    return CaseResult(case=case, outcomes=outcomes, seconds=1.0, error=None if values else "no memory")
+
+
+def twin_cases(tmp_path: Path) -> Mapping[str, Case]:
+    """Return the cases of a tasks file with two of RULER's tasks in two wordings, and one with samples of its own."""
+    file = tmp_path / "own.toml"
+    tables = []
+    for name, category in product(("vt", "cwe"), ("old", "new")):
+        tables.append(
+            f'[[ruler]]\nname = "{name}_{category}"\nbase = "{name}"\ncategory = "{category}"\nsame_samples = true'
+        )
+    tables.append('[[ruler]]\nname = "fwe_old"\nbase = "fwe"\ncategory = "old"')
+    file.write_text("\n".join(tables))
+    tasks = {item.task.name: item.task for item in read_ruler(file)}
+    cases = plan(options_of(suite="tasks", lengths=(4096,), samples=8), tasks, GENERATED)
+    return {case.task: case for case in cases}
+
+
+@pytest.mark.parametrize(
+    ("vt", "cwe", "expected"),
+    [
+        # vt loses 100 on 2 of 4 pairs, cwe nothing on 2 pairs: both tasks weigh the same.
+        ({0: 0.0, 1: 0.0, 2: 1.0, 3: 1.0}, {0: 1.0, 1: 1.0}, (25.0, 6, {"vt": 50.0, "cwe": 0.0})),
+        ({0: 0.0, 9: 0.0}, {}, (None, 0, {"vt": 100.0, "cwe": None})),
+    ],
+)
+def test_wordings_are_compared_on_the_samples_that_both_have_answered(
+    tmp_path: Path, vt: Mapping[int, float], cwe: Mapping[int, float], expected: tuple[object, int, object]
+) -> None:
+    cases, all_right = twin_cases(tmp_path), dict.fromkeys(range(8), 1.0)
+    values = {"vt_old": all_right, "vt_new": vt, "cwe_old": all_right, "cwe_new": cwe, "fwe_old": all_right}
+    results = {case.id: twin_result(case, values[task]) for task, case in cases.items()}
+    scope = replace(
+        run_summary(suite="frontier", lengths=(4096,), samples=4).evaluation.measured.scope, cases=[*cases.values()]
+    )
+    (twins,) = wording_twins(Measured(scope=scope, results=results))
+    assert (twins.first, twins.second) == ("old", "new")
+    pairs = twins.total.pairs if twins.total else 0
+    differences = {task: each and each.difference for task, each in twins.tasks.items()}
+    assert (twins.total and twins.total.difference, pairs, differences) == expected
+    (note,) = question_notes(report_from_parts({"wordings": [to_builtins(twins)]}))
+    assert ("not measured" in note.text) == (twins.total is None)
+
+
+def test_samples_that_two_tasks_share_are_measured_one_after_the_other(tmp_path: Path) -> None:
+    cases = twin_cases(tmp_path)
+    order = Panel("own", 4096, [cases["vt_old"], cases["vt_new"]], seed=0, hypotheses=()).order
+    indices = [ref.sample_index for ref in order]
+    assert indices[::2] == indices[1::2]
