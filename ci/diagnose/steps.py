@@ -29,8 +29,10 @@ from longctx.fixtures.tokenization.prompts import ChatMode
 
 # Wrong use, or checkpoints that cannot be compared; the message of each is one line.
 USE_ERRORS = (CheckpointError, CannotFit, DiagnosisError, EngineError, TokenizerError)
-# Options that change the prompts and that a diagnosis does not take.
-OTHER_PROMPTS = ("data_dir", "prompts", "length_tokenizer", "thinking_budget")
+# Options that change the prompts and that a diagnosis does not take, with their defaults.
+OTHER_PROMPTS = {
+    "data_dir": None, "prompts": None, "length_tokenizer": None, "thinking_budget": 0, "demonstrations": 2,
+}  # fmt: skip
 
 
 def diagnose(given: argparse.Namespace, command: str) -> int:
@@ -108,7 +110,7 @@ def _read_alarm(file: Path, good: str, bad: str, case: str | None) -> _Alarm:
     """
     report = _report(file)
     options = report.run.options
-    if set_otherwise := [name for name in OTHER_PROMPTS if options.get(name)]:
+    if set_otherwise := [name for name, default in OTHER_PROMPTS.items() if options.get(name, default) != default]:
         raise DiagnosisError(
             f"--report: {file} was measured with --{set_otherwise[0].replace('_', '-')}, and a diagnosis has the "
             "shipped prompts; leave --report out and give --case"

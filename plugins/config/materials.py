@@ -64,6 +64,7 @@ def load_materials(options: Options) -> Materials:
             files=options.tasks,
             data_dir=options.data_dir,
             check=True,
+            demonstrations=options.demonstrations,
         ),
         corpora=load_run_corpora(options),
         scorers=scored_by(options),

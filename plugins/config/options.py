@@ -116,6 +116,9 @@ OPTIONS: tuple[Option, ...] = (
     Option(flag="--prompts", kind="perhaps path", metavar="FILE",
         help="TOML file that replaces prompts; ruler-paper: the wording of RULER's paper, and random paragraphs around "
         "published questions"),
+    Option(flag="--demonstrations", kind="whole number", metavar="0|2", default=2,
+        help="solved examples in HELMET's prompts; 0 is for comparison, as in its Table 8",
+        is_valid=lambda number: number in (0, 2), accepted="0 or 2"),
     Option(flag="--thinking-budget", kind="whole number", metavar="N", default=0,
         help="most tokens of thought before an answer"),
     Option(flag="--scoring", kind="choice", metavar="NAME", choices=("strict", "paper"), default="strict",

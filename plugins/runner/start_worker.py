@@ -66,7 +66,13 @@ def start_worker(run: Run, selected: Sequence[Case], engines: Engines, *, parent
     """
     options = run.options
     try:
-        tasks = load_tasks(options.prompts, options.scoring, files=options.tasks, data_dir=options.data_dir)
+        tasks = load_tasks(
+            options.prompts,
+            options.scoring,
+            files=options.tasks,
+            data_dir=options.data_dir,
+            demonstrations=options.demonstrations,
+        )
         changed = [
             case.task
             for case in run.measurable

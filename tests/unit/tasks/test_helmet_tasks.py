@@ -10,6 +10,7 @@ import pytest
 from longctx.fixtures.cases import plan
 from longctx.fixtures.preflight import fill_ratio, sample_problems
 from longctx.fixtures.records import Sample
+from longctx.fixtures.tasks import TASKS, keyed_wording, load_tasks
 from longctx.fixtures.tasks.task import CannotFit
 from longctx.fixtures.tokenization.prompts import PromptFormatter
 from tests.helpers.tiny_tokenizers import (
@@ -194,6 +195,20 @@ def test_demonstrations_are_chosen_by_the_question(task: str) -> None:
         for n in (8192, 16384)
     )
     assert first == longer
+
+
+@pytest.mark.parametrize("task", sorted(HELMET))
+def test_without_demonstrations_only_the_solved_examples_go(task: str) -> None:
+    bare, shown = load_tasks(demonstrations=0)[task], make_sample(task, 8192)
+    sample = bare.sample(8192, 0, seed=0, tokenizer=formatter(), corpora=GENERATED)
+    assert solved(sample) == 0
+    assert fill_ratio(sample) >= bare.least_fill
+    if task not in (*SUMMARIES, "narrativeqa", "infbench_qa", "infbench_mc", "json_kv"):
+        # Those have another question for every length of their text.
+        assert sample.question == shown.question
+    has_none = task in {*ICL, *NEEDLES}
+    assert (keyed_wording(load_tasks(demonstrations=0))[task] == keyed_wording(TASKS)[task]) == has_none
+    assert keyed_wording(load_tasks())[task] == keyed_wording(TASKS)[task]
 
 
 # --- framing ---
