@@ -50,7 +50,7 @@ from longctx.ci.bisect.search import Edge, Request, StepResult, search
 from longctx.fixtures.records import HAYSTACKS, Case
 from longctx.plugins.evidence.clusters import SampleRef
 from longctx.plugins.evidence.sequential import NonInferiority
-from longctx.plugins.verdicts.panels import Panel
+from longctx.plugins.verdicts.panels import Comparison, Panel
 
 SAMPLES = 500
 CASE = Case(
@@ -234,9 +234,9 @@ class Chain:
             drop=bounds.drop_points / 100, alpha=1 - bounds.confidence,
             
         )  # fmt: skip
-        panel = Panel("ruler", CASE.length, [CASE], seed=0, hypotheses=(), non_inferiority=pairing)
+        panel = Panel("ruler", CASE.length, [CASE], seed=0, hypotheses=(), comparisons=[Comparison(hypothesis=pairing)])
         one, two = (self._scores(place) for place in (position, baseline))
-        analysis = panel.analyze_pairs(one, two)
+        analysis = panel.analyze_pairs(panel.comparisons[0], one, two)
         seen = [ref.sample_index for ref in self._order[: analysis.samples]]
         for place in (baseline, position):
             self.answered.setdefault(place, set()).update(seen)

@@ -198,7 +198,7 @@ def _as_far_as_needed(
     count = FEW_PAIRS
     while count < len(baseline):
         first = {ref: baseline[ref] for ref in panel.order[:count]}
-        if panel.analyze_pairs(model, first).decision is not None:
+        if panel.analyze_pairs(panel.comparisons[0], model, first).decision is not None:
             return first
         count *= 2
     return baseline

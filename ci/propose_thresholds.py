@@ -169,7 +169,8 @@ def _paired_falls(reports: Sequence[JsonReport]) -> list[_Fall]:
     """Return the falls that runs have measured against a baseline, sample by sample."""
     falls = []
     for gate in (gate for report in reports for gate in report.gates):
-        if gate.kind == "regression" and gate.measured is not None and gate.interval is not None:
+        is_whole = gate.kind == "regression" and gate.name.startswith("regression")
+        if is_whole and gate.measured is not None and gate.interval is not None:
             low, high = gate.interval
             place = f"{gate.name}, {format_length(gate.length)}" if gate.length else gate.name
             falls.append(_Fall(points=-gate.measured, width=high - low, place=place))

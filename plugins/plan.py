@@ -19,14 +19,14 @@ from longctx.fixtures.tasks import TASKS
 from longctx.plugins.config.materials import judged_samples
 from longctx.plugins.config.run import Run, finished_journal
 from longctx.plugins.config.run_facts import Baseline
-from longctx.plugins.evidence.clusters import SampleRef
+from longctx.plugins.evidence.clusters import ClusteredQueue, SampleRef
 from longctx.plugins.evidence.points import to_points
 from longctx.plugins.evidence.power import can_rule_out, detectable_panel_loss, fewest_units
 from longctx.plugins.journal import JournalError
 from longctx.plugins.journal.subjects import last_rate
 from longctx.plugins.stash import CONTROLLER, PLANNED_WORKERS, RUN
 from longctx.plugins.verdicts.hypotheses import RULER, build_panels
-from longctx.plugins.verdicts.panels import Panel
+from longctx.plugins.verdicts.panels import Comparison, Panel
 
 INDENT = 11
 # The samples to the verdict on a mean at one length, in the median over the curves of 17 models (RULER, Table 3) with
@@ -200,31 +200,33 @@ def _power_lines(run: Run, cases: Sequence[Case]) -> list[str]:
         extended = "its checkpoint answers the samples that are missing" if baseline.checkpoint else "it is complete"
         head = f"the report of {baseline.name}; {extended}"
     panels = build_panels(run.thresholds, run.scope(cases)).values()
-    compared = [panel for panel in panels if panel.non_inferiority is not None]
     names: dict[str, list[str]] = {}
-    for panel in compared:
-        family = "" if panel.family == RULER else f"{panel.family} "
-        names.setdefault(_detects(run, panel, baseline), []).append(f"{family}{format_length(panel.length)}")
+    for panel in panels:
+        for comparison in panel.comparisons:
+            # The samples of its cases may not fit at this length.
+            if not panel.paired_queue(comparison).refs:
+                continue
+            about = comparison.gate or ("" if panel.family == RULER else panel.family)
+            place = f"{about} {format_length(panel.length)}".strip()
+            names.setdefault(_detects(run, panel, comparison, baseline), []).append(place)
     lines = [f"{', '.join(places)}: {text}" for text, places in names.items()]
     return [f"{'baseline':<{INDENT}}{head}", *(f"{'':<{INDENT}}{line}" for line in lines)]
 
 
-def _detects(run: Run, panel: Panel, baseline: Baseline) -> str:
-    """Return the number of pairs of one panel, and the losses that they detect."""
-    assert panel.non_inferiority is not None
-    queue = panel.queue(panel.cases)
+def _detects(run: Run, panel: Panel, comparison: Comparison, baseline: Baseline) -> str:
+    """Return the number of pairs of a comparison, and the losses that they detect."""
+    queue, hypothesis = panel.paired_queue(comparison), comparison.hypothesis
     planned = len(queue.clusters)
-    known = planned if baseline.path is None else _known_pairs(run, panel, baseline)
+    known = planned if baseline.path is None else _known_pairs(run, panel, queue, baseline)
     available = known if baseline.checkpoint is None else planned
-    loss = detectable_panel_loss(panel.non_inferiority, queue, available)
-    settings = run.thresholds.regression
+    loss = detectable_panel_loss(hypothesis, queue, available)
     text = f"{available:,} of {planned:,} pairs detect {_loss(loss, 'of the mean')}"
-    if available < planned and not can_rule_out(panel.non_inferiority, queue, available):
-        return f"too few pairs for a loss of {settings.drop:g} points: {text}"
-    confirmation, haystacks_in_all = panel.non_inferiority.confirmation, queue.unit_count(available)
+    if available < planned and not can_rule_out(hypothesis, queue, available):
+        return f"too few pairs for a loss of {to_points(hypothesis.allowed(1.0)):g} points: {text}"
+    confirmation, haystacks_in_all = hypothesis.confirmation, queue.unit_count(available)
     if confirmation is not None and (loss is None or loss > LARGE_LOSS):
         below = f"below {to_points(loss):.0f} points " if loss else ""
-        samples = -(-fewest_units(confirmation) // len(panel.cases))
+        samples = -(-fewest_units(confirmation) // len({ref.case_id for ref in queue.refs}))
         return (
             f"TOO FEW: on {haystacks_in_all} haystacks no loss {below}can be shown for the model; "
             f"give --samples {max(samples, 2 * max(case.samples for case in panel.cases.values()))}"
@@ -232,7 +234,7 @@ def _detects(run: Run, panel: Panel, baseline: Baseline) -> str:
     return text if known == available else f"{text}; {known:,} are known"
 
 
-def _known_pairs(run: Run, panel: Panel, baseline: Baseline) -> int:
+def _known_pairs(run: Run, panel: Panel, queue: ClusteredQueue, baseline: Baseline) -> int:
     """Return the number of clusters at the start of the queue on which the report's journal has results."""
     journal = finished_journal(baseline)
     try:
@@ -240,11 +242,11 @@ def _known_pairs(run: Run, panel: Panel, baseline: Baseline) -> int:
     except JournalError:
         return 0
     scores: dict[SampleRef, float] = {}
-    for ref in panel.order:
+    for ref in queue.refs:
         entry = journal.entries.get(run.key(panel.cases[ref.case_id], ref.sample_index))
         if entry is not None:
             scores[ref] = entry.score
-    return len(panel.queue(panel.cases).weighted_means(scores))
+    return len(queue.weighted_means(scores))
 
 
 def _loss(loss: float | None, of: str) -> str:

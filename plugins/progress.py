@@ -65,9 +65,9 @@ def _panel_line(
             parts.append(f"{mean:.1f} [{low:.1f}, {min(100, high):.1f}]")
         decisions = [status.analyses[hypothesis].decision for hypothesis in tests]
         parts.append("/".join(decision.verdict if decision else "undecided" for decision in decisions))
-    if status.comparison is not None:
-        decision = status.comparison.decision
-        parts.append(f"regression {decision.verdict if decision else 'undecided'}")
+    for comparison, analysis in status.comparisons.items():
+        word = analysis.decision.verdict if analysis.decision else "undecided"
+        parts.append(f"{comparison.gate or 'regression'} {word}")
     return "  ".join(parts)
 
 

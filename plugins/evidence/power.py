@@ -11,7 +11,7 @@ import numpy as np
 
 from longctx.plugins.evidence.clusters import MIN_CLUSTERS, ClusteredQueue
 from longctx.plugins.evidence.e_process import Floats
-from longctx.plugins.evidence.sequential import ErrorShares, NonInferiority, decide_pairs
+from longctx.plugins.evidence.sequential import ErrorShares, NonInferiority, Pairs, decide_pairs
 from longctx.plugins.evidence.sign_flips import FEWEST_UNITS, loss_p_value
 from longctx.plugins.evidence.statistics import decide_paired
 
@@ -33,7 +33,7 @@ def _panel_loss(hypothesis: NonInferiority, pairs: int, population: int, units: 
     def is_failed(differences: Floats) -> bool:
         decision = decide_paired(
             differences,
-            drop=hypothesis.drop,
+            drop=hypothesis.allowed(1.0),
             alpha=hypothesis.alpha,
             min_observations=min(pairs, MIN_CLUSTERS),
             population=population,
@@ -77,5 +77,8 @@ def _spread(worse: int, pairs: int) -> Floats:
 
 def can_rule_out(hypothesis: NonInferiority, queue: ClusteredQueue, pairs: int) -> bool:
     """Return True if equal scores on so many clusters rule out the loss that the hypothesis is about."""
-    decision = decide_pairs(hypothesis, queue, np.zeros(pairs))
+    equal = Pairs(
+        queue=queue, differences=np.zeros(pairs), baseline=queue.weighted_means(dict.fromkeys(queue.refs, 1.0), pairs)
+    )
+    decision = decide_pairs(hypothesis, equal)
     return decision is not None and decision.verdict == "pass"

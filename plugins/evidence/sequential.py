@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
@@ -23,7 +23,8 @@ from longctx.plugins.evidence.sign_flips import loss_p_value
 from longctx.plugins.evidence.statistics import (
     Decision,
     decide_level,
-    decide_paired,
+    first_decision,
+    paired_evidence,
 )
 
 # The most clusters offered to workers beyond the finished ones; a large run's workers hold fewer at a time.
@@ -122,6 +123,9 @@ class NonInferiority:
     alpha: float
     """The largest probability of a wrong failure."""
 
+    relative_drop: float = 0.0
+    """A share of the baseline's mean, 0 to 1, that is added to the loss."""
+
     pass_alpha: float | None = None
     """The largest probability of a wrong pass; None for that of a failure. A run passes if all its panels do, so no
     share of its error has to be given to each (intersection-union test)."""
@@ -129,10 +133,50 @@ class NonInferiority:
     confirmation: ErrorShares | None = None
     """What a loss on the planned samples takes to be a failure; None if it is one by itself."""
 
+    def allowed(self, baseline: float) -> float:
+        """Return the loss, 0 to 1, that a pass rules out, given the mean of the baseline."""
+        return self.drop + self.relative_drop * baseline
+
+    def limit(self, baseline: float) -> float:
+        """Return the loss on all planned samples, 0 to 1, from which on it is too large."""
+        return 0.75 * self.allowed(baseline)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pairs:
+    """The first pairs of a queue: the samples that both models have answered, up to one that lacks a score."""
+
+    queue: ClusteredQueue
+
+    differences: Floats
+    """The weighted mean difference, model - baseline, of each cluster."""
+
+    baseline: Floats
+    """The weighted mean score of the baseline on each cluster."""
+
+    @classmethod
+    def of(cls, queue: ClusteredQueue, scores: Scores, baseline: Scores) -> Pairs:
+        """Return the pairs that the scores of both models make."""
+        differences = queue.weighted_means({ref: scores[ref] - baseline[ref] for ref in scores.keys() & baseline})
+        return cls(queue=queue, differences=differences, baseline=queue.weighted_means(baseline, len(differences)))
+
+    def __len__(self) -> int:
+        """Return the number of clusters."""
+        return len(self.differences)
+
+    def first(self, clusters: int) -> Pairs:
+        """Return the pairs of the first clusters."""
+        return replace(self, differences=self.differences[:clusters], baseline=self.baseline[:clusters])
+
     @property
-    def limit(self) -> float:
-        """The loss on all planned samples, 0 to 1, from which on it is too large."""
-        return 0.75 * self.drop
+    def loss(self) -> float:
+        """The mean loss, 0 to 1; negative for a gain."""
+        return -self.queue.mean_difference(self.differences)
+
+    @property
+    def baseline_mean(self) -> float:
+        """The baseline's mean, 0 to 1; 0 without a pair."""
+        return self.queue.mean_difference(self.baseline) if len(self) else 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,18 +282,17 @@ def analyze_pairs(
     `least_share` is the share of all pairs that the result rests on even if fewer decide. `pairs` is the number of
     clusters that can be compared at all, by default all of the queue.
     """
-    paired = {ref: scores[ref] - baseline[ref] for ref in scores.keys() & baseline}
-    differences = queue.weighted_means(paired)
-    clusters, population = len(differences), len(queue.clusters)
-    decision = decide_pairs(hypothesis, queue, differences)
+    known = Pairs.of(queue, scores, baseline)
+    clusters, population = len(known), len(queue.clusters)
+    decision = decide_pairs(hypothesis, known)
     p_value: float | None = None
     doubts: list[float] = []
     if hypothesis.confirmation is not None:
         decided = clusters if decision is None else decision.stopping_time
-        looks = list(_looks(hypothesis, queue, differences[:decided]))
+        looks = list(_looks(hypothesis, known.first(decided)))
         is_all = clusters == (population if pairs is None else min(pairs, population)) > 0
-        if decision is None and is_all and _has_lost_too_much(hypothesis, queue, differences):
-            looks.append(_Look(share=1, clusters=clusters, p_value=_p_value(queue, differences)))
+        if decision is None and is_all and _has_lost_too_much(hypothesis, known):
+            looks.append(_Look(share=1, clusters=clusters, p_value=_p_value(queue, known.differences)))
             p_value = looks[-1].p_value
             if p_value <= hypothesis.confirmation.complete:
                 decision = Decision(verdict="fail", stopping_time=clusters)
@@ -274,20 +317,22 @@ def look_clusters(queue: ClusteredQueue, share: float) -> int:
     return math.ceil(share * len(queue.clusters))
 
 
-def _looks(hypothesis: NonInferiority, queue: ClusteredQueue, differences: Floats) -> Iterator[_Look]:
+def _looks(hypothesis: NonInferiority, pairs: Pairs) -> Iterator[_Look]:
     """Yield the looks before all pairs are known at which the first clusters have lost too much."""
     # The test is exact for any number of pairs; a panel is judged by pairs of all its cases.
+    queue = pairs.queue
     least = max(queue.covering_clusters, MIN_CLUSTERS_ONE_CASE)
     for share in LOOKS:
         clusters = look_clusters(queue, share)
-        if least <= clusters <= len(differences):
-            seen = differences[:clusters]
-            if _has_lost_too_much(hypothesis, queue, seen):
-                yield _Look(share, clusters, _known_p_value(queue, seen.tobytes()))
+        if least <= clusters <= len(pairs):
+            seen = pairs.first(clusters)
+            if _has_lost_too_much(hypothesis, seen):
+                yield _Look(share, clusters, _known_p_value(queue, seen.differences.tobytes()))
 
 
-def _has_lost_too_much(hypothesis: NonInferiority, queue: ClusteredQueue, differences: Floats) -> bool:
-    return -queue.mean_difference(differences) >= hypothesis.limit - TIE_TOLERANCE
+def _has_lost_too_much(hypothesis: NonInferiority, pairs: Pairs) -> bool:
+    # A baseline of 0 allows no loss, and has nothing to lose.
+    return pairs.loss >= max(TIE_TOLERANCE, hypothesis.limit(pairs.baseline_mean) - TIE_TOLERANCE)
 
 
 def _p_value(queue: ClusteredQueue, differences: Floats) -> float:
@@ -302,19 +347,18 @@ def _known_p_value(queue: ClusteredQueue, differences: bytes) -> float:
     return _p_value(queue, np.frombuffer(differences))
 
 
-def pooled_p_value(compared: Iterable[tuple[NonInferiority, ClusteredQueue, Floats]]) -> float | None:
-    """Return the probability that an unchanged model loses as much on the first clusters of all panels together.
+def pooled_p_value(compared: Iterable[tuple[NonInferiority, Pairs]]) -> float | None:
+    """Return the probability that an unchanged model loses as much on the first pairs of all panels together.
 
-    A panel has its hypothesis, its queue and the differences of these clusters. Returns None if the mean of the panels'
-    losses is allowed.
+    A panel has its hypothesis and these pairs. Returns None if the mean of the panels' losses is allowed.
     """
     units: dict[tuple[str, int], tuple[float, float]] = {}
     lost = 0.0
-    for hypothesis, queue, differences in compared:
-        if not len(differences):
+    for hypothesis, pairs in compared:
+        if not len(pairs):
             continue
-        lost -= queue.mean_difference(differences) + hypothesis.limit
-        for unit, (total, largest) in queue.unit_sums(differences).items():
+        lost += pairs.loss - hypothesis.limit(pairs.baseline_mean)
+        for unit, (total, largest) in pairs.queue.unit_sums(pairs.differences).items():
             known = units.get(unit, (0.0, 0.0))
             units[unit] = known[0] + total, known[1] + largest
     sums, largest_sums = np.array(list(units.values())).reshape(-1, 2).T
@@ -364,13 +408,14 @@ def pairs_until_verdict(
     baseline: Scores,
 ) -> Sequence[SampleRef]:
     """Return the prefix of the queue that any verdict on pairs needs; see `samples_until_verdict`."""
-    finished = queue.weighted_means(
-        {ref: scores[ref] - baseline[ref] for ref in _refs_between(queue, 0, analysis.clusters)}
-    )
+    finished = Pairs.of(queue, scores, baseline).first(analysis.clusters)
 
     def decide(refs: Sequence[SampleRef], fill: float) -> Decision | None:
-        assumed = {ref: scores.get(ref, fill) - baseline.get(ref, 1 - fill) for ref in refs}
-        return decide_pairs(hypothesis, queue, _completed(queue, finished, assumed))
+        others = {ref: baseline.get(ref, 1 - fill) for ref in refs}
+        assumed = {ref: scores.get(ref, fill) - other for ref, other in others.items()}
+        differences = _completed(queue, finished.differences, assumed)
+        completed = Pairs(queue=queue, differences=differences, baseline=_completed(queue, finished.baseline, others))
+        return decide_pairs(hypothesis, completed)
 
     return _until_soonest(decide, queue, analysis)
 
@@ -405,34 +450,41 @@ def _decide_level(
     return Decision(verdict="fail", stopping_time=population) if of_model == "below" else None
 
 
-def decide_pairs(hypothesis: NonInferiority, queue: ClusteredQueue, differences: Floats) -> Decision | None:
-    """Return the verdict on the differences of the first clusters of a queue; None while it is open.
+def decide_pairs(hypothesis: NonInferiority, pairs: Pairs) -> Decision | None:
+    """Return the verdict on the first pairs of a queue; None while it is open.
 
     A loss on the planned samples that has to be confirmed stays open until it is shown for the model.
     """
-    population = len(queue.clusters)
-    min_observations = min(population, queue.min_clusters)
+    queue, population = pairs.queue, len(pairs.queue.clusters)
     if not population:
         return None
-    decision = decide_paired(
-        differences,
+    # A loss of a share of the baseline's score is no loss against the rest of that score.
+    non_inferior, inferior = paired_evidence(
+        pairs.differences + hypothesis.relative_drop * pairs.baseline,
         drop=hypothesis.drop / queue.scale,
-        alpha=hypothesis.alpha,
-        pass_alpha=hypothesis.pass_alpha,
-        min_observations=min_observations,
         population=population,
         strata=queue.drawn_strata,
     )
+    decision = first_decision(
+        non_inferior,
+        inferior,
+        alpha=hypothesis.alpha,
+        pass_alpha=hypothesis.pass_alpha,
+        min_observations=min(population, queue.min_clusters),
+    )
+    if decision is None and len(pairs) == population:
+        has_lost = _has_lost_too_much(hypothesis, pairs)
+        decision = Decision(verdict="fail" if has_lost else "pass", stopping_time=population)
     if hypothesis.confirmation is None:
         return decision
     passes = decision is not None and decision.verdict == "pass"
-    seen = differences[: decision.stopping_time - 1] if decision is not None and passes else differences
-    for look in _looks(hypothesis, queue, seen):
+    seen = pairs.first(decision.stopping_time - 1) if decision is not None and passes else pairs
+    for look in _looks(hypothesis, seen):
         if look.p_value <= hypothesis.confirmation.early:
             return Decision(verdict="fail", stopping_time=look.clusters)
     if passes:
         return decision
-    if len(differences) == population and not _has_lost_too_much(hypothesis, queue, differences):
+    if len(pairs) == population and not _has_lost_too_much(hypothesis, pairs):
         return Decision(verdict="pass", stopping_time=population)
     return None
 

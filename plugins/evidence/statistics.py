@@ -130,6 +130,8 @@ def decide_paired(
 
     Raises ValueError for differences outside [-1, 1], and unless 0 < drop <= 1.
     """
+    if not drop:
+        raise ValueError(f"drop {drop!r}: give a number above 0 and up to 1")
     x = checked(differences, -1.0)
     non_inferior, inferior = paired_evidence(x, drop=drop, population=population, strata=strata)
     decision = first_decision(
@@ -153,8 +155,8 @@ def paired_evidence(
     A difference of a stratum with weight w, from -w to w, becomes a value from 0 to w for `LevelBets`: half of it above
     -w. A stratum is first predicted to differ by 0, so that equal answers leave nothing to chance.
     """
-    if not 0 < drop <= 1:
-        raise ValueError(f"drop {drop!r}: give a number above 0 and up to 1")
+    if not 0 <= drop <= 1:
+        raise ValueError(f"drop {drop!r}: give a number from 0 to 1")
     if strata is not None:
         early = checked(differences, -1.0)[: strata.population - 1]
         values, mean = (early + strata.largest_values[: early.size]) / 2, strata.largest_mean

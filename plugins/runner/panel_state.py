@@ -13,9 +13,11 @@ from longctx.plugins.evidence.clusters import SampleRef
 from longctx.plugins.journal import Journal, likelihood_key
 from longctx.plugins.verdicts.hypotheses import PanelKey, build_panels
 from longctx.plugins.verdicts.likelihood_gates import build_rules
-from longctx.plugins.verdicts.panels import NO_LOOK, ModelRole, Panel, PanelStatus, SharedLook
-from longctx.plugins.verdicts.regression import PanelPairs, decide_together, shared_looks
+from longctx.plugins.verdicts.panels import Comparison, ModelRole, Panel, PanelStatus, SharedLook
+from longctx.plugins.verdicts.regression import PanelPairs, by_gate, decide_together, shared_looks
 
+# By comparison of a panel, the next look at all panels together.
+PanelLooks = Mapping[Comparison, SharedLook]
 # The largest number of a case's samples whose answers are shown beside the baseline's because the scores differ.
 MOST_FLIPPED = 100
 ANSWER_CHARACTERS = 2000
@@ -45,8 +47,8 @@ class PanelState:
         self._keys: dict[PanelKey, Mapping[SampleRef, str]] = {}
         self._likelihood_keys: dict[PanelKey, Mapping[SampleRef, str]] = {}
         # A waiting worker calls `status` of every panel again and again, mostly without a new result in between.
-        self._statuses: dict[tuple[str, int, SharedLook], tuple[tuple[object, ...], PanelStatus]] = {}
-        self._looks: tuple[list[PanelStatus], Mapping[PanelKey, SharedLook]] | None = None
+        self._statuses: dict[tuple[object, ...], tuple[tuple[object, ...], PanelStatus]] = {}
+        self._looks: tuple[list[PanelStatus], Mapping[PanelKey, PanelLooks]] | None = None
 
     @property
     def executions(self) -> dict[str, Mapping[str, str]]:
@@ -127,61 +129,69 @@ class PanelState:
 
         `failed` are the ids of cases to leave aside, by default those that failed according to the journal.
         """
-        return self._status(panel, failed, self._shared_looks().get((panel.family, panel.length), NO_LOOK))
+        return self._status(panel, failed, self._shared_looks().get((panel.family, panel.length), {}))
 
     def doubtful_panels(self) -> list[Panel]:
         """Return the other panels whose pairs a loss of one panel still needs; empty if there is no such loss."""
-        waiting = any(look.waits for look in self._shared_looks().values())
+        waiting = any(look.waits for looks in self._shared_looks().values() for look in looks.values())
         return [panel for panel in self._compared if self.status(panel).next_samples] if waiting else []
 
     @property
     def _compared(self) -> list[Panel]:
-        return [panel for panel in self.panels.values() if panel.non_inferiority is not None]
+        return [panel for panel in self.panels.values() if panel.comparisons]
 
-    def _shared_looks(self) -> Mapping[PanelKey, SharedLook]:
+    def _shared_looks(self) -> Mapping[PanelKey, PanelLooks]:
         """Return by panel what it needs so that the loss of one of them can be tested on all together."""
         panels = self._compared if "baseline" in self.journals else []
-        statuses = [self._status(panel, None, NO_LOOK) for panel in panels]
+        statuses = [self._status(panel, None, {}) for panel in panels]
         if self._looks is None or list(map(id, self._looks[0])) != list(map(id, statuses)):
             self._looks = statuses, self._next_looks(list(zip(panels, statuses, strict=True)))
         return self._looks[1]
 
-    def _next_looks(self, statuses: Sequence[tuple[Panel, PanelStatus]]) -> Mapping[PanelKey, SharedLook]:
-        compared: list[PanelPairs] = []
-        available: list[int] = []
+    def _next_looks(self, statuses: Sequence[tuple[Panel, PanelStatus]]) -> Mapping[PanelKey, PanelLooks]:
+        compared = []
         for panel, status in statuses:
-            assert status.comparison is not None
-            baseline = self.scores(panel, "baseline")
-            queue, differences = panel.differences(self.scores(panel), baseline, failed=self.failures(panel))
-            compared.append(PanelPairs(panel=panel, analysis=status.comparison, queue=queue, differences=differences))
-            available.append(len(queue.weighted_means(baseline) if self.baseline_is_final else queue.clusters))
+            scores, baseline, failed = self.scores(panel), self.scores(panel, "baseline"), self.failures(panel)
+            for comparison, analysis in status.comparisons.items():
+                pairs = panel.pairs(comparison, scores, baseline, failed=failed)
+                compared.append(PanelPairs(panel=panel, comparison=comparison, analysis=analysis, pairs=pairs))
+        looks: dict[PanelKey, dict[Comparison, SharedLook]] = {}
+        for group in by_gate(compared):
+            for item, look in zip(group, self._looks_of(group), strict=True):
+                looks.setdefault((item.panel.family, item.panel.length), {})[item.comparison] = look
+        return looks
+
+    def _looks_of(self, compared: Sequence[PanelPairs]) -> list[SharedLook]:
+        """Return what each panel of one gate needs for the next look at all of them."""
+        available = []
+        for item in compared:
+            queue = item.pairs.queue
+            known = queue.weighted_means(self.scores(item.panel, "baseline")) if self.baseline_is_final else None
+            available.append(len(queue.clusters) if known is None else len(known))
         least, is_open = 0.0, False
         for share in shared_looks(compared):
             least = share
             # A finished baseline may lack pairs for a look, which is left out then.
             is_open = any(
-                len(pairs.differences) < min(pairs.needed(share), most)
-                for pairs, most in zip(compared, available, strict=True)
+                len(item.pairs) < min(item.needed(share), most) for item, most in zip(compared, available, strict=True)
             )
             if is_open:
                 break
-        looks: dict[PanelKey, SharedLook] = {}
-        for pairs, decision in zip(compared, decide_together(compared), strict=True):
+        looks = []
+        for item, decision in zip(compared, decide_together(compared), strict=True):
             # All panels are measured in step.
-            waits = is_open and len(pairs.differences) >= pairs.needed(least)
-            looks[pairs.panel.family, pairs.panel.length] = SharedLook(
-                share=least, waits=waits, has_failed=decision.decision == "fail"
-            )
+            waits = is_open and len(item.pairs) >= item.needed(least)
+            looks.append(SharedLook(share=least, waits=waits, has_failed=decision.decision == "fail"))
         return looks
 
-    def _status(self, panel: Panel, failed: Collection[str] | None, look: SharedLook) -> PanelStatus:
+    def _status(self, panel: Panel, failed: Collection[str] | None, looks: PanelLooks) -> PanelStatus:
         left_aside = set(self.failures(panel) if failed is None else failed)
         scores = self.scores(panel)
         baseline = self.scores(panel, "baseline") if "baseline" in self.journals else None
-        place, inputs = (panel.family, panel.length, look), (scores, baseline, left_aside)
+        place, inputs = (panel.family, panel.length, *looks.items()), (scores, baseline, left_aside)
         if place not in self._statuses or self._statuses[place][0] != inputs:
             control = baseline if self.baseline_is_final else None
-            status = panel.status(scores, baseline=baseline, final_baseline=control, failed=left_aside, look=look)
+            status = panel.status(scores, baseline=baseline, final_baseline=control, failed=left_aside, looks=looks)
             self._statuses[place] = inputs, status
         return self._statuses[place][1]
 

@@ -44,6 +44,7 @@ Score = Annotated[float, Meta(ge=0, le=100, description="a score from 0 to 100")
 ScoreOrReference = Annotated[Score | Literal["reference"], Meta(description='a score from 0 to 100, or "reference"')]
 Tasks = Annotated[list[str], Meta(description="a list of task names")]
 Lengths = Annotated[list[str | int], Meta(description='a list such as ["8k"]')]
+Drop = Annotated[float, Meta(ge=0.1, le=100, description="a number from 0.1 to 100")]
 Effect = Literal["pass", "fail"]
 Value = TypeVar("Value", bound=msgspec.Struct)
 # Keys of older files with the keys that replaced them, by value.
@@ -127,6 +128,19 @@ class _CategoryGate(_Table, kw_only=True):
     lengths: Lengths | None = None
 
 
+class _RegressionGate(_Table, kw_only=True):
+    name: str
+    kind: str
+    aspect: Aspect | None = None
+    tasks: Tasks | None = None
+    category: Category | None = None
+    drop: Drop | None = None
+    relative_drop: Drop | None = None
+    blocking: bool = True
+    undecided: Effect | None = None
+    lengths: Lengths | None = None
+
+
 class _LikelihoodGate(_Table, kw_only=True):
     name: str
     kind: str
@@ -146,6 +160,7 @@ GATE_TABLES: dict[GateKind, type[_Table]] = {
     "weighted_average": _AverageGate,
     "category": _CategoryGate,
     "likelihood": _LikelihoodGate,
+    "regression": _RegressionGate,
 }
 
 
@@ -178,7 +193,9 @@ def load_thresholds(
         if task in names:
             raise ThresholdsError(f"--tasks: above of {task!r}: the thresholds have a gate of that name; remove one")
         gates.append(Gate(name=task, kind="level", tasks=(task,), above=above))
-    gates = [gate if gate.undecided else replace(gate, undecided=verdict.undecided) for gate in gates]
+    for place, gate in enumerate(gates):
+        settings = regression if gate.kind == "regression" else verdict
+        gates[place] = replace(gate, undecided=gate.undecided or settings.undecided)
     return Thresholds(
         references=references,
         gates=tuple(gates),
@@ -287,6 +304,10 @@ def _gate(values: Mapping[str, Any], known_tasks: Mapping[str, str]) -> Gate:
         tasks, above, lengths = _tasks(given, known_tasks), given.get("above"), given.get("lengths")
         if "measure" in given and given["above"] > LARGEST_MEASURES[given["measure"]]:
             raise ValueError(f"above is {above:g}; write a number from 0 to {LARGEST_MEASURES[given['measure']]:g}")
+        if given["name"].split()[0] == "regression":
+            raise ValueError("its name is that of the comparison of all cases; write another one")
+        if kind == "regression" and (given["drop"] is None) == (given["relative_drop"] is None):
+            raise ValueError("give drop, in points, or relative_drop, in percent of the baseline's mean")
         selection = "a list of tasks" if given.get("tasks") else "a category" if given.get("category") else ""
         if above == "reference" and selection:
             raise ValueError(f"above = 'reference' has no score for {selection}; write a number")
@@ -304,6 +325,8 @@ def _gate(values: Mapping[str, Any], known_tasks: Mapping[str, str]) -> Gate:
             at_least=None if given.get("at_least") in (None, "claimed") else _length("at_least", given["at_least"]),
             rising=given.get("weights") == "rising",
             measure=given.get("measure"),
+            drop=given.get("drop"),
+            relative_drop=given.get("relative_drop"),
             undecided=given.get("undecided"),
         )
     except ValueError as error:
@@ -315,7 +338,11 @@ def _tasks(given: Mapping[str, Any], known_tasks: Mapping[str, str]) -> tuple[st
     tasks, aspect = given.get("tasks"), given.get("aspect")
     if tasks is not None and aspect is not None:
         raise ValueError("give aspect or tasks, not both")
-    if "measure" in given and given["category"] is not None and (tasks is not None or aspect is not None):
+    if (
+        given.get("kind") in ("likelihood", "regression")
+        and given["category"] is not None
+        and (tasks is not None or aspect is not None)
+    ):
         raise ValueError("give category, aspect or tasks, not several of them")
     if tasks is None:
         return ()

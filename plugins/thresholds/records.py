@@ -20,7 +20,7 @@ Category = Literal["recall", "rag", "cite", "rerank", "icl", "longqa", "summ"]
 CATEGORIES: tuple[str, ...] = get_args(Category)
 # A score of up to this is more likely a share that was meant as one from 0 to 1.
 LARGEST_SHARE = 2.0
-GateKind = Literal["level", "effective_length", "weighted_average", "category", "likelihood"]
+GateKind = Literal["level", "effective_length", "weighted_average", "category", "likelihood", "regression"]
 
 
 class ThresholdsError(ValueError):
@@ -81,13 +81,19 @@ class Gate:
     measure: Literal["gain", "recovery"] | None = None
     """The measure of a gate on likelihood; None for other gates."""
 
+    drop: float | None = None
+    """The loss in points against the baseline that a gate on a regression allows; None where another key says it."""
+
+    relative_drop: float | None = None
+    """The loss that a gate on a regression allows, in percent of the baseline's own mean."""
+
     undecided: UndecidedEffect | None = None
     """The effect of an undecided verdict on the run; None for the default, which depends on the reason."""
 
     @property
     def is_estimate(self) -> bool:
         """True for a gate that measures a category's mean and requires nothing."""
-        return self.category is not None and self.above is None
+        return self.kind == "category" and self.above is None
 
     def verdict_name(self, length: int) -> str:
         """Return the name of the gate's verdict at one length."""

@@ -164,7 +164,7 @@ class GateEvaluator:
         """Yield every panel that is compared with the baseline, with the scores of both models on its samples."""
         baseline = self.measured.baseline_scores
         for panel in self.panels.values():
-            if panel.non_inferiority is not None:
+            if panel.comparisons:
                 # Only those of the panel, so that the work per panel does not grow with the size of the run.
                 own = {ref: self.scores[ref] for ref in panel.order if ref in self.scores}
                 yield panel, own, {ref: baseline[ref] for ref in panel.order if ref in baseline}
@@ -188,12 +188,10 @@ class GateEvaluator:
             return GateFinding(word="not measured", because="no answers")
         if problem is None and cases and not missing:
             return self._measured_finding(gate, length, results)
-        rest = len(missing) - 1
-        more = f" and {rest} more task{'s' if rest > 1 else ''}" if rest > 0 else ""
         return GateFinding(
             word="error" if problem else "not measured",
             because="error" if problem else "missing tasks",
-            detail=problem or f"{missing[0]}{more}",
+            detail=problem or first_of(missing, "task"),
             samples=sum(len(result.outcomes) for result in results),
             of=sum(len(case.planned) for case in cases.values()),
         )
@@ -277,6 +275,12 @@ class GateEvaluator:
             confidence=self.thresholds.verdict.confidence,
         )
         return _gate_verdict(gate, _with_counts(finding, findings), measured=value, required=required)
+
+
+def first_of(names: Sequence[str], noun: str) -> str:
+    """Return the first name and the number of the others, as in "vt and 2 more tasks"."""
+    rest = len(names) - 1
+    return names[0] if not rest else f"{names[0]} and {rest} more {noun}{'s' if rest > 1 else ''}"
 
 
 def blocks(verdict: Verdict, *, narrowed: bool) -> bool:

@@ -9,7 +9,7 @@ from longctx.fixtures.records import Case
 from longctx.plugins.evidence.points import from_points
 from longctx.plugins.evidence.sequential import ErrorShares, Hypothesis, NonInferiority
 from longctx.plugins.thresholds.records import Gate, Reference, Thresholds, VerdictSettings
-from longctx.plugins.verdicts.panels import Panel
+from longctx.plugins.verdicts.panels import Comparison, Panel
 
 # A family of tasks and a length in tokens.
 PanelKey = tuple[str, int]
@@ -128,8 +128,7 @@ def build_panels(thresholds: Thresholds, scope: Scope) -> dict[PanelKey, Panel]:
     alpha = (1 - thresholds.verdict.confidence) / max(1, tests)
     below = ErrorShares.of_mean(alpha / scope.series) if fails_only_below(thresholds, scope) else None
     zone = from_points(thresholds.verdict.indifference_zone)
-    is_compared = scope.has_baseline and not scope.is_same_checkpoint
-    non_inferiority = _non_inferiority(thresholds, scope, panels=len(tested)) if is_compared else None
+    comparisons = _comparisons(thresholds, scope, keys)
     panels = {}
     for key, group in gate_hypotheses.items():
         hypotheses = []
@@ -138,19 +137,61 @@ def build_panels(thresholds: Thresholds, scope: Scope) -> dict[PanelKey, Panel]:
             hypotheses.append(replace(hypothesis, alpha=alpha, confirmation=confirmation, indifference_zone=zone))
         panels[key] = Panel(
             *key, _buildable_cases(scope, key), seed=scope.seed, hypotheses=hypotheses,
-            non_inferiority=non_inferiority, full=scope.full, 
+            comparisons=comparisons[key], full=scope.full,
         )  # fmt: skip
     return panels
 
 
-def _non_inferiority(thresholds: Thresholds, scope: Scope, *, panels: int) -> NonInferiority:
-    """Return the hypothesis of the comparison with a baseline, whose error so many panels share."""
-    error, settings = 1 - thresholds.verdict.confidence, thresholds.regression
+def _comparisons(thresholds: Thresholds, scope: Scope, keys: Sequence[PanelKey]) -> dict[PanelKey, list[Comparison]]:
+    """Return the comparisons of each panel with the baseline: that of all its cases, and those that gates ask for.
+
+    The comparison of all cases and the blocking gates share the error probability in equal parts (Bonferroni).
+    """
+    compared: dict[PanelKey, list[Comparison]] = {key: [] for key in keys}
+    if not scope.has_baseline or scope.is_same_checkpoint:
+        return compared
+    gates = [gate for gate in thresholds.gates if gate.kind == "regression"]
+    parts = 1 + sum(gate.blocking for gate in gates)
+    settings = thresholds.regression
+    own = _non_inferiority(thresholds, scope, panels=len(keys), parts=parts, drop=settings.drop)
+    for key in keys:
+        compared[key].append(Comparison(hypothesis=own, blocking=settings.blocking, undecided=settings.undecided))
+    for gate in gates:
+        asked = [key for key in keys if _has_cases(gate, scope, key)]
+        hypothesis = _non_inferiority(
+            thresholds,
+            scope,
+            panels=len(asked),
+            parts=parts,
+            drop=gate.drop or 0.0,
+            relative_drop=gate.relative_drop or 0.0,
+        )
+        for key in asked:
+            comparison = Comparison(
+                hypothesis=hypothesis,
+                gate=gate.name,
+                case_ids=_case_ids(gate, scope, key),
+                blocking=gate.blocking,
+                undecided=gate.undecided,
+            )
+            compared[key].append(comparison)
+    return compared
+
+
+def _non_inferiority(
+    thresholds: Thresholds, scope: Scope, *, panels: int, parts: int, drop: float, relative_drop: float = 0.0
+) -> NonInferiority:
+    """Return the hypothesis of a comparison with a baseline, which has one of several equal parts of the error.
+
+    So many panels share that part. The allowed losses are in points, and in percent of the baseline's mean.
+    """
+    error = 1 - thresholds.verdict.confidence
     # The best of several equal checkpoints is the one of the largest difference, so all comparisons share the error.
-    shared = error / (scope.series * scope.chosen_from)
-    is_confirmed = settings.about == "model"
+    shared = error / (scope.series * scope.chosen_from * parts)
+    is_confirmed = thresholds.regression.about == "model"
     return NonInferiority(
-        drop=from_points(settings.drop),
+        drop=from_points(drop),
+        relative_drop=from_points(relative_drop),
         # Without a test that confirms it, a failure is final, and all runs of a series share its error.
         alpha=(error if is_confirmed else shared) / max(1, panels),
         pass_alpha=error,
@@ -176,22 +217,26 @@ def hypothesis_of(gate: Gate, scope: Scope, length: int, panel: Panel) -> Hypoth
 
 def _gate_hypotheses(gates: Sequence[Gate], scope: Scope, key: PanelKey) -> list[Hypothesis]:
     """Return the distinct hypotheses of the gates on a panel, leaving out gates with a task that was not selected."""
-    family, length = key
     hypotheses: dict[Hypothesis, None] = {}
     for gate in gates:
-        if gate_family(gate, scope.task_families) != family:
-            continue
-        tasks = scope.tasks_of(gate)
-        if not tasks or not set(scope.cases_at(length)).issuperset(tasks) or length not in scope.lengths_of(gate):
+        if not _has_cases(gate, scope, key):
             continue
         threshold = _threshold_share(gate, scope)
         hypotheses[Hypothesis(case_ids=_case_ids(gate, scope, key), threshold=threshold)] = None
     return list(hypotheses)
 
 
+def _has_cases(gate: Gate, scope: Scope, key: PanelKey) -> bool:
+    """Return True if the gate is about this panel, and all its tasks were selected."""
+    family, length = key
+    tasks = scope.tasks_of(gate)
+    is_about = gate_family(gate, scope.task_families) == family and length in scope.lengths_of(gate)
+    return is_about and bool(tasks) and set(scope.cases_at(length)).issuperset(tasks)
+
+
 def _drives_sampling(gate: Gate) -> bool:
-    """Return True if samples are measured for a gate."""
-    return gate.blocking and gate.kind != "likelihood"
+    """Return True if samples are measured for the mean that a gate is about."""
+    return gate.blocking and gate.kind not in ("likelihood", "regression")
 
 
 def _threshold_share(gate: Gate, scope: Scope) -> float | None:

@@ -13,17 +13,18 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import takewhile
+from types import MappingProxyType
 from typing import Literal
 
-from longctx.fixtures.records import Case
+from longctx.fixtures.records import Case, UndecidedEffect
 from longctx.fixtures.seeding import stable_hash
 from longctx.plugins.evidence.clusters import ClusteredQueue, SampleRef, cluster_of
-from longctx.plugins.evidence.e_process import Floats
 from longctx.plugins.evidence.sequential import (
     MAX_CLUSTERS_AHEAD,
     Hypothesis,
     InterimAnalysis,
     NonInferiority,
+    Pairs,
     Scores,
     analyze,
     analyze_pairs,
@@ -33,6 +34,25 @@ from longctx.plugins.evidence.sequential import (
 )
 
 ModelRole = Literal["model", "baseline"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """A comparison of some cases of a panel with the baseline."""
+
+    hypothesis: NonInferiority
+
+    gate: str = ""
+    """The name of the gate that asks for it; empty for the comparison of all cases, which every run makes."""
+
+    case_ids: frozenset[str] | None = None
+    """The cases that it is about; None for all of the panel."""
+
+    blocking: bool = True
+    """True if a failure fails the run."""
+
+    undecided: UndecidedEffect | None = None
+    """The effect of an undecided comparison; None for the default, which depends on the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,13 +75,13 @@ class PanelStatus:
     analyses: Mapping[Hypothesis, InterimAnalysis]
     """The tests of the hypotheses that drive sampling."""
 
-    comparison: InterimAnalysis | None
-    """The test against the baseline; None without one."""
+    comparisons: Mapping[Comparison, InterimAnalysis]
+    """The tests against the baseline; empty without one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedLook:
-    """The next look at the pairs of all panels together, as one panel sees it."""
+    """The next look at the pairs of all panels together, as one comparison of a panel sees it."""
 
     share: float = 0.0
     """The share of its pairs that the look needs."""
@@ -104,14 +124,14 @@ class Panel:
         *,
         seed: int,
         hypotheses: Iterable[Hypothesis],
-        non_inferiority: NonInferiority | None = None,
+        comparisons: Iterable[Comparison] = (),
         full: bool = False,
     ):
         self.family = family
         self.length = length
         self.cases = {case.id: case for case in cases}
         self.hypotheses = tuple(hypotheses)
-        self.non_inferiority = non_inferiority
+        self.comparisons = tuple(comparisons)
         self.full = full
         self.draw_rates = _rates_by_weight(cases)
         """By case id, the rate at which a case's clusters are drawn, which is proportional to their weight. Empty for a
@@ -190,6 +210,7 @@ class Panel:
 
     def analyze_pairs(
         self,
+        comparison: Comparison,
         scores: Scores,
         baseline: Scores,
         *,
@@ -197,22 +218,23 @@ class Panel:
         failed: Collection[str] = (),
         least_share: float = 0.0,
     ) -> InterimAnalysis:
-        """Test the panel's non-inferiority on its cases without the failed ones.
+        """Test a comparison on its cases without the failed ones.
 
         A `final_baseline` is all that there will be of the baseline. The result rests on `least_share` of all pairs.
         """
-        assert self.non_inferiority is not None
-        queue = self._paired_queue(failed)
+        queue = self.paired_queue(comparison, failed)
         pairs = None if final_baseline is None else len(queue.weighted_means(final_baseline))
         least_share = 1.0 if self.full else least_share
-        return analyze_pairs(self.non_inferiority, queue, scores, baseline, least_share=least_share, pairs=pairs)
+        return analyze_pairs(comparison.hypothesis, queue, scores, baseline, least_share=least_share, pairs=pairs)
 
-    def differences(
-        self, scores: Scores, baseline: Scores, *, failed: Collection[str] = ()
-    ) -> tuple[ClusteredQueue, Floats]:
-        """Return the queue of all pairs, and the differences of its first clusters, up to one that lacks a score."""
-        queue = self._paired_queue(failed)
-        return queue, queue.weighted_means({ref: scores[ref] - baseline[ref] for ref in scores.keys() & baseline})
+    def pairs(self, comparison: Comparison, scores: Scores, baseline: Scores, *, failed: Collection[str] = ()) -> Pairs:
+        """Return the pairs of a comparison, up to a cluster that lacks a score."""
+        return Pairs.of(self.paired_queue(comparison, failed), scores, baseline)
+
+    def paired_queue(self, comparison: Comparison, failed: Collection[str] = ()) -> ClusteredQueue:
+        """Return the queue of all pairs of a comparison without those of failed cases."""
+        case_ids = frozenset(self.cases) if comparison.case_ids is None else comparison.case_ids
+        return self.queue(case_ids.difference(failed))
 
     def status(
         self,
@@ -221,12 +243,12 @@ class Panel:
         baseline: Scores | None = None,
         final_baseline: Scores | None = None,
         failed: Collection[str] = (),
-        look: SharedLook = NO_LOOK,
+        looks: Mapping[Comparison, SharedLook] = MappingProxyType({}),
     ) -> PanelStatus:
         """Return the state of the tests and the samples to measure next.
 
         `baseline` is None in a run without one. A baseline whose scores are also the `final_baseline` is finished:
-        the samples it lacks will never be measured, so the pairs end before the first of them. `look` says which pairs
+        the samples it lacks will never be measured, so the pairs end before the first of them. `looks` say which pairs
         a loss on another panel needs.
         """
         known = _PanelScores(model=scores, baseline=baseline, final_baseline=final_baseline, failed=failed)
@@ -235,39 +257,40 @@ class Panel:
             for hypothesis in self.hypotheses
             if hypothesis.drives_sampling
         }
-        comparison = None
-        if self.non_inferiority is not None and baseline is not None:
-            comparison = self.analyze_pairs(
-                scores, baseline, final_baseline=final_baseline, failed=failed, least_share=look.share
+        compared: dict[Comparison, InterimAnalysis] = {}
+        paired_counts: dict[str, int] = {}
+        for comparison in self.comparisons:
+            if baseline is None:
+                break
+            share = looks.get(comparison, NO_LOOK).share
+            compared[comparison] = self.analyze_pairs(
+                comparison, scores, baseline, final_baseline=final_baseline, failed=failed, least_share=share
             )
-        compared = () if comparison is None else self._paired_queue(failed).refs[: comparison.samples]
-        paired_counts = _count_by_case(compared)
+            refs = self.paired_queue(comparison, failed).refs[: compared[comparison].samples]
+            _raise_counts(paired_counts, refs)
         # By case id, the largest number of samples that one of the tests rests on.
         evidence_counts = dict(paired_counts)
         for hypothesis, analysis in analyses.items():
-            refs = self.sample_refs(hypothesis.case_ids.difference(failed))[: analysis.samples]
-            for case_id, count in _count_by_case(refs).items():
-                evidence_counts[case_id] = max(evidence_counts.get(case_id, 0), count)
+            _raise_counts(evidence_counts, self.sample_refs(hypothesis.case_ids.difference(failed))[: analysis.samples])
         return PanelStatus(
             evidence_counts=evidence_counts,
             paired_counts=paired_counts,
-            next_samples=self._next_samples(known, analyses, comparison, look),
+            next_samples=self._next_samples(known, analyses, compared, looks),
             analyses=analyses,
-            comparison=comparison,
+            comparisons=compared,
         )
-
-    def _paired_queue(self, failed: Collection[str]) -> ClusteredQueue:
-        return self.queue(frozenset(self.cases).difference(failed))
 
     def _next_samples(
         self,
         known: _PanelScores,
         analyses: Mapping[Hypothesis, InterimAnalysis],
-        comparison: InterimAnalysis | None,
-        look: SharedLook,
+        compared: Mapping[Comparison, InterimAnalysis],
+        looks: Mapping[Comparison, SharedLook],
     ) -> tuple[tuple[ModelRole, SampleRef], ...]:
         """Return the missing samples of the soonest verdicts in queue order, the model's before the baseline's."""
-        pairs = self._refs_for_pairs(known, comparison, look)
+        pairs: set[SampleRef] = set()
+        for comparison, analysis in compared.items():
+            pairs.update(self._refs_for_pairs(known, comparison, analysis, looks.get(comparison, NO_LOOK)))
         wanted = set(pairs)
         for hypothesis, analysis in analyses.items():
             queue = self.queue(hypothesis.case_ids.difference(known.failed))
@@ -275,7 +298,7 @@ class Panel:
             if not analysis.is_settled and analysis.samples < len(queue.refs):
                 wanted.update(samples_until_verdict(hypothesis, queue, analysis, known.model, full=self.full))
         of_model = wanted.difference(known.model)
-        of_baseline = set(pairs).difference(known.baseline or {})
+        of_baseline = pairs.difference(known.baseline or {})
         needed: list[tuple[ModelRole, SampleRef]] = []
         if of_model or of_baseline:
             for ref in self.order:
@@ -288,16 +311,15 @@ class Panel:
         return tuple(needed[:MAX_CLUSTERS_AHEAD])
 
     def _refs_for_pairs(
-        self, known: _PanelScores, comparison: InterimAnalysis | None, look: SharedLook
+        self, known: _PanelScores, comparison: Comparison, analysis: InterimAnalysis, look: SharedLook
     ) -> Sequence[SampleRef]:
         """Return the samples that the soonest verdict against the baseline needs, as far as they can be paired."""
-        if comparison is None or self.non_inferiority is None or known.baseline is None:
-            return ()
-        queue = self._paired_queue(known.failed)
+        assert known.baseline is not None
+        queue = self.paired_queue(comparison, known.failed)
         least = look_clusters(queue, 1 if self.full else look.share)
         refs: Sequence[SampleRef] = queue.refs[: queue.sample_count(least)]
-        if comparison.decision is None and not (self.full or look.waits or look.has_failed):
-            own = pairs_until_verdict(self.non_inferiority, queue, comparison, known.model, known.baseline)
+        if analysis.decision is None and not (self.full or look.waits or look.has_failed):
+            own = pairs_until_verdict(comparison.hypothesis, queue, analysis, known.model, known.baseline)
             refs = own if len(own) > len(refs) else refs
         if known.final_baseline is None:
             return refs
@@ -317,5 +339,7 @@ def _rates_by_weight(cases: Collection[Case]) -> dict[str, float]:
     return {case_id: smallest / count for case_id, count in clusters.items() if count}
 
 
-def _count_by_case(refs: Iterable[SampleRef]) -> Mapping[str, int]:
-    return dict(Counter(ref.case_id for ref in refs))
+def _raise_counts(counts: dict[str, int], refs: Iterable[SampleRef]) -> None:
+    """Raise the counts, by case id, to those of these samples."""
+    for case_id, count in Counter(ref.case_id for ref in refs).items():
+        counts[case_id] = max(counts.get(case_id, 0), count)

@@ -9,13 +9,12 @@ show it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from longctx.fixtures.lengths import format_length
-from longctx.fixtures.records import PairedChange, Reason, Verdict, VerdictWord
+from longctx.fixtures.records import Case, PairedChange, Reason, Verdict, VerdictWord
 from longctx.plugins.evidence.clusters import ClusteredQueue, SampleRef
-from longctx.plugins.evidence.e_process import Floats
 from longctx.plugins.evidence.haystacks import HaystackCorrelation, correlation, difference_interval
 from longctx.plugins.evidence.points import to_points
 from longctx.plugins.evidence.power import detectable_panel_loss
@@ -23,16 +22,18 @@ from longctx.plugins.evidence.sequential import (
     ErrorShares,
     InterimAnalysis,
     NonInferiority,
+    Pairs,
     Scores,
     look_clusters,
     look_error,
     pooled_p_value,
 )
 from longctx.plugins.evidence.statistics import paired_interval
+from longctx.plugins.thresholds.records import Gate
 from longctx.plugins.verdicts.diagnoses import flips
-from longctx.plugins.verdicts.evaluate import GateEvaluator
-from longctx.plugins.verdicts.hypotheses import RULER
-from longctx.plugins.verdicts.panels import Panel
+from longctx.plugins.verdicts.evaluate import GateEvaluator, first_of
+from longctx.plugins.verdicts.hypotheses import RULER, gate_family
+from longctx.plugins.verdicts.panels import Comparison, Panel
 
 # A loss that is not shown is suspected if a run of an unchanged model has one as large with at most this probability,
 # which the test on each panel and the test on all panels together share (Bonferroni), as they share that of failures.
@@ -93,32 +94,62 @@ class PanelDecision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PanelPairs:
-    """A panel with the test of its pairs."""
+    """One comparison of a panel, with the test of its pairs."""
 
     panel: Panel
+
+    comparison: Comparison
+
     analysis: InterimAnalysis
-    queue: ClusteredQueue
-    differences: Floats
-    """Of the first clusters of the queue, up to one that lacks a score."""
+
+    pairs: Pairs
 
     def needed(self, share: float) -> int:
         """Return the number of clusters that a look at this share of all pairs needs."""
-        return look_clusters(self.queue, share)
+        return look_clusters(self.pairs.queue, share)
 
-    def first(self, share: float) -> tuple[NonInferiority, ClusteredQueue, Floats]:
-        """Return the hypothesis, the queue and the differences for such a look."""
-        assert self.panel.non_inferiority is not None
-        return self.panel.non_inferiority, self.queue, self.differences[: self.needed(share)]
+    def first(self, share: float) -> tuple[NonInferiority, Pairs]:
+        """Return the hypothesis and the pairs of such a look."""
+        return self.comparison.hypothesis, self.pairs.first(self.needed(share))
+
+    @property
+    def confirmation(self) -> ErrorShares | None:
+        """The error that each test of a failure may use; None if a loss on the planned samples is a failure."""
+        return self.comparison.hypothesis.confirmation
+
+
+def paired_panels(compared: Sequence[ComparedPanel], final_baseline: Scores | None = None) -> list[PanelPairs]:
+    """Return all comparisons of a run's panels, each with the test of its pairs."""
+    return [
+        PanelPairs(
+            panel=panel,
+            comparison=comparison,
+            analysis=panel.analyze_pairs(comparison, scores, baseline, final_baseline=final_baseline),
+            pairs=panel.pairs(comparison, scores, baseline),
+        )
+        for panel, scores, baseline in compared
+        for comparison in panel.comparisons
+    ]
+
+
+def by_gate(compared: Sequence[PanelPairs]) -> list[list[PanelPairs]]:
+    """Return the comparisons of each gate, whose losses are tested together."""
+    gates: dict[str, list[PanelPairs]] = {}
+    for item in compared:
+        gates.setdefault(item.comparison.gate, []).append(item)
+    return list(gates.values())
 
 
 def compare_panels(compared: Sequence[ComparedPanel], final_baseline: Scores | None = None) -> list[PanelDecision]:
-    """Decide on all panels of a run. A loss that one panel leaves in doubt is tested on all of them together."""
-    pairs = []
-    for panel, scores, baseline in compared:
-        analysis = panel.analyze_pairs(scores, baseline, final_baseline=final_baseline)
-        queue, differences = panel.differences(scores, baseline)
-        pairs.append(PanelPairs(panel=panel, analysis=analysis, queue=queue, differences=differences))
-    return decide_together(pairs)
+    """Return the decisions on all comparisons of a run, by panel.
+
+    A loss that one panel leaves in doubt is tested on all of them together.
+    """
+    pairs = paired_panels(compared, final_baseline)
+    decisions: dict[int, PanelDecision] = {}
+    for group in by_gate(pairs):
+        decisions |= dict(zip(map(id, group), decide_together(group), strict=True))
+    return [decisions[id(item)] for item in pairs]
 
 
 def shared_looks(compared: Sequence[PanelPairs]) -> list[float]:
@@ -127,39 +158,33 @@ def shared_looks(compared: Sequence[PanelPairs]) -> list[float]:
 
 
 def decide_together(compared: Sequence[PanelPairs]) -> list[PanelDecision]:
-    """Decide on all panels of a run, given the test of each."""
+    """Decide on all panels of one gate, given the test of each."""
     shown: dict[int, tuple[float, float]] = {}
     of_all: float | None = None
     for share in shared_looks(compared):
-        if not all(len(pairs.differences) >= pairs.needed(share) for pairs in compared):
+        if not all(len(item.pairs) >= item.needed(share) for item in compared):
             continue
-        p_value = pooled_p_value(pairs.first(share) for pairs in compared)
+        p_value = pooled_p_value(item.first(share) for item in compared)
         of_all = p_value if share == 1 else None
-        for place, pairs in enumerate(compared):
-            shares = _confirmation(pairs.panel)
-            if p_value is None or shares is None or share not in pairs.analysis.doubts:
+        for place, item in enumerate(compared):
+            shares = item.confirmation
+            if p_value is None or shares is None or share not in item.analysis.doubts:
                 continue
             if p_value <= look_error(shares.pooled or 0.0, share):
                 shown.setdefault(place, (share, p_value))
-    return [
-        _comparison(pairs.panel, pairs.analysis, shown.get(place), of_all, panels=len(compared))
-        for place, pairs in enumerate(compared)
-    ]
+    return [_decision(item, shown.get(place), of_all, panels=len(compared)) for place, item in enumerate(compared)]
 
 
-def _confirmation(panel: Panel) -> ErrorShares | None:
-    return None if panel.non_inferiority is None else panel.non_inferiority.confirmation
-
-
-def _comparison(
-    panel: Panel, analysis: InterimAnalysis, shown: tuple[float, float] | None, pooled: float | None, *, panels: int
+def _decision(
+    item: PanelPairs, shown: tuple[float, float] | None, pooled: float | None, *, panels: int
 ) -> PanelDecision:
     """Return the decision on a panel.
 
     `shown` is the look at all panels together that shows its loss, with its p-value; `pooled` that of all their pairs.
     """
+    analysis = item.analysis
     decision, p_value = None if analysis.decision is None else analysis.decision.verdict, analysis.p_value
-    if _confirmation(panel) is None:
+    if item.confirmation is None:
         return PanelDecision(analysis=analysis, decision=decision, p_value=None)
     if shown is not None:
         look, p_value = shown
@@ -179,98 +204,112 @@ def _comparison(
 
 
 def regression_verdicts(evaluator: GateEvaluator) -> tuple[Verdict, ...]:
-    """Return one verdict per panel; none without a baseline."""
-    scope = evaluator.measured.scope
+    """Return one verdict per panel, and one per length of each gate on a regression; none without a baseline."""
+    scope, settings = evaluator.measured.scope, evaluator.thresholds.regression
     if not scope.has_baseline:
         return ()
-    if scope.is_same_checkpoint:
-        return tuple(_same_checkpoint(evaluator, *key) for key in evaluator.panels)
-    compared = list(evaluator.compared_panels())
-    comparisons = compare_panels(compared, evaluator.measured.final_baseline)
-    return tuple(
-        _verdict(evaluator, *scored, decision, len(compared))
-        for scored, decision in zip(compared, comparisons, strict=True)
-    )
+    own = Gate(name="", kind="regression", drop=settings.drop, blocking=settings.blocking, undecided=settings.undecided)
+    decided = {}
+    for group in by_gate(paired_panels(list(evaluator.compared_panels()), evaluator.measured.final_baseline)):
+        for item, decision in zip(group, decide_together(group), strict=True):
+            decided[item.comparison.gate, item.panel.family, item.panel.length] = item, decision, len(group)
+    verdicts = []
+    for family, length in evaluator.panels:
+        cases = [case for case in scope.cases_at(length).values() if case.family == family]
+        name = comparison_name(family, length)
+        verdicts.append(_verdict(evaluator, own, name, length, cases, decided.get(("", family, length))))
+    for gate in evaluator.thresholds.gates:
+        if gate.kind == "regression":
+            family, tasks = gate_family(gate, scope.task_families), scope.tasks_of(gate)
+            for length in scope.verdict_lengths(gate):
+                selected = scope.cases_at(length)
+                cases = [selected[task] for task in tasks if task in selected]
+                known = decided.get((gate.name, family, length))
+                verdict = _verdict(evaluator, gate, gate.verdict_name(length), length, cases, known)
+                if missing := [task for task in tasks if task not in selected]:
+                    detail = first_of(missing, "task")
+                    verdict = replace(verdict, verdict="not measured", because="missing tasks", detail=detail)
+                verdicts.append(verdict)
+    return tuple(verdicts)
 
 
-def _same_checkpoint(evaluator: GateEvaluator, family: str, length: int) -> Verdict:
-    """Return the verdict on a checkpoint that is its own baseline, of which nothing is measured for it."""
-    settings = evaluator.thresholds.regression
-    return Verdict(
-        name=comparison_name(family, length),
+def _verdict(
+    evaluator: GateEvaluator,
+    gate: Gate,
+    name: str,
+    length: int,
+    cases: Sequence[Case],
+    decided: tuple[PanelPairs, PanelDecision, int] | None,
+) -> Verdict:
+    """Return the verdict of a gate at one length, given its decision and the number of panels that share its error."""
+    word, because, detail = _obstacle(evaluator, cases, decided)
+    verdict = Verdict(
+        name=name,
         kind="regression",
         length=length,
         measured=None,
         interval=None,
         confidence=None,
-        required=-settings.drop,
+        required=-(gate.drop or 0.0),
         samples=0,
-        of=sum(len(case.planned) for case in evaluator.panels[family, length].cases.values()),
-        verdict="pass",
-        blocking=settings.blocking,
-        because="same checkpoint",
-    )
-
-
-def _verdict(
-    evaluator: GateEvaluator,
-    panel: Panel,
-    scores: Mapping[SampleRef, float],
-    baseline: Mapping[SampleRef, float],
-    decision: PanelDecision,
-    panels: int,
-) -> Verdict:
-    test, analysis = panel.non_inferiority, decision.analysis
-    assert test is not None
-    # The interval excludes the loss that a pass rules out, or that a failure shows.
-    alpha = evaluator.interval_alpha((test.pass_alpha or test.alpha) if decision.decision == "pass" else test.alpha)
-    word, because, detail = _obstacle(evaluator, panel, analysis)
-    settings = evaluator.thresholds.regression
-    change = None
-    if word is None:
-        change = _measured_change(panel, scores, baseline, analysis, alpha)
-        word = decision.decision or "undecided"
-        if word == "undecided":
-            because = _why_undecided(evaluator, panel, decision)
-    detectable = detectable_panel_loss(test, panel.queue(panel.cases), analysis.clusters)
-    return Verdict(
-        name=comparison_name(panel.family, panel.length),
-        kind="regression",
-        length=panel.length,
-        measured=change.difference if change else None,
-        interval=change.interval if change else None,
-        model_interval=change.model_interval if change else None,
-        haystacks=change.haystacks if change else 0,
-        haystack_correlation=change.correlation if change else None,
-        confidence=1 - alpha if change else None,
-        required=-settings.drop,
-        samples=analysis.samples,
-        of=analysis.planned_samples,
-        verdict=word,
-        blocking=settings.blocking,
-        undecided=settings.undecided,
+        of=sum(len(case.planned) for case in cases if case.id not in evaluator.measured.scope.misfits),
+        verdict=word or "undecided",
+        blocking=gate.blocking,
+        undecided=gate.undecided,
         because=because,
         detail=detail,
-        change=None
-        if change is None
-        else PairedChange(
+    )
+    return verdict if decided is None else _compared(evaluator, verdict, decided, is_open=word is None)
+
+
+def _compared(
+    evaluator: GateEvaluator, verdict: Verdict, decided: tuple[PanelPairs, PanelDecision, int], *, is_open: bool
+) -> Verdict:
+    """Return the verdict with what its pairs show; one that is not open keeps its word."""
+    item, decision, panels = decided
+    test, analysis = item.comparison.hypothesis, item.analysis
+    pairs = item.pairs.first(analysis.clusters)
+    detectable = detectable_panel_loss(test, pairs.queue, analysis.clusters)
+    verdict = replace(
+        verdict,
+        required=-to_points(test.allowed(pairs.baseline_mean)),
+        samples=analysis.samples,
+        of=analysis.planned_samples,
+        detectable=None if detectable is None else to_points(detectable),
+    )
+    if not is_open:
+        return verdict
+    because = _why_undecided(evaluator, item, decision) if decision.decision is None else None
+    # The interval excludes the loss that a pass rules out, or that a failure shows.
+    alpha = evaluator.interval_alpha((test.pass_alpha or test.alpha) if decision.decision == "pass" else test.alpha)
+    change = _measured_change(pairs, alpha)
+    return replace(
+        verdict,
+        measured=change.difference,
+        interval=change.interval,
+        model_interval=change.model_interval,
+        haystacks=change.haystacks,
+        haystack_correlation=change.correlation,
+        confidence=1 - alpha,
+        verdict=decision.decision or "undecided",
+        because=because,
+        change=PairedChange(
             worse=change.worse,
             better=change.better,
             pairs=analysis.clusters,
-            limit=to_points(test.limit),
+            limit=to_points(test.limit(pairs.baseline_mean)),
             comparisons=panels,
         ),
-        detectable=None if detectable is None else to_points(detectable),
-        p_value=decision.p_value if change else None,
+        p_value=decision.p_value,
         suspected=decision.is_suspected and because == "not shown",
     )
 
 
-def _why_undecided(evaluator: GateEvaluator, panel: Panel, decision: PanelDecision) -> Reason:
+def _why_undecided(evaluator: GateEvaluator, item: PanelPairs, decision: PanelDecision) -> Reason:
     """Return the reason of an undecided comparison: the results of a finished baseline may end before the queue."""
     known, analysis = evaluator.measured.final_baseline, decision.analysis
     if known is not None:
-        queue = panel.queue(panel.cases)
+        queue = item.pairs.queue
         pairs = len(queue.weighted_means(known))
         if pairs < len(queue.clusters) and analysis.clusters == pairs:
             return "short baseline"
@@ -278,38 +317,30 @@ def _why_undecided(evaluator: GateEvaluator, panel: Panel, decision: PanelDecisi
 
 
 def _obstacle(
-    evaluator: GateEvaluator, panel: Panel, analysis: InterimAnalysis
+    evaluator: GateEvaluator, cases: Sequence[Case], decided: tuple[PanelPairs, PanelDecision, int] | None
 ) -> tuple[VerdictWord | None, Reason | None, str]:
-    """Return the verdict, its reason and the error if nothing can be compared; three empty values if something can.
+    """Return the verdict, its reason and the error if nothing is compared; three empty values if something is.
 
-    A case whose samples cannot be built is in no queue, but a mean without it would not be the panel's.
+    A case whose samples cannot be built is in no queue, but a mean without it would not be the gate's.
     """
     scope = evaluator.measured.scope
-    cases = [case for case in scope.cases_at(panel.length).values() if case.family == panel.family]
+    if scope.is_same_checkpoint:
+        return "pass", "same checkpoint", ""
     results = [evaluator.measured.results.get(case.id) for case in cases]
     for result in results:
         if result is not None and result.error is not None:
             return "error", "error", f"{result.case.id}: {result.error}"
     if None in results:
         return "error", "error", "a case came back without a result"
-    if analysis.samples:
+    if decided is not None and decided[0].analysis.samples:
         return None, None, ""
     if scope.baseline_is_final:
         return "not measured", "no common samples", ""
     return "undecided", "too few samples", ""
 
 
-def _measured_change(
-    panel: Panel,
-    scores: Mapping[SampleRef, float],
-    baseline: Mapping[SampleRef, float],
-    analysis: InterimAnalysis,
-    alpha: float,
-) -> _Change:
-    assert panel.non_inferiority is not None
-    queue = panel.queue(panel.cases)
-    paired = {ref: scores[ref] - baseline[ref] for ref in scores.keys() & baseline}
-    differences = queue.weighted_means(paired, analysis.clusters)
+def _measured_change(pairs: Pairs, alpha: float) -> _Change:
+    queue, differences = pairs.queue, pairs.differences
     worse, better = flips(differences)
     planned = paired_interval(differences, alpha=alpha, population=len(queue.clusters), strata=queue.drawn_strata)
     low, high = difference_interval(queue.case_strata(differences), alpha=alpha)

@@ -48,7 +48,9 @@ def named_gates(thresholds: Thresholds, scope: Scope) -> dict[str, NamedGate]:
     """Return all gates of a run by name, in the order in which they are printed. `scope` holds the available cases."""
     named = []
     for gate in thresholds.gates:
-        if gate.kind in ("level", "category", "likelihood"):
+        if gate.kind == "regression" and not scope.has_baseline:
+            continue
+        if gate.kind in ("level", "category", "likelihood", "regression"):
             named += [
                 _with_cases(gate.verdict_name(length), replace(gate, lengths=(length,)), scope, (length,))
                 for length in scope.verdict_lengths(gate)

@@ -18,7 +18,7 @@ from longctx.plugins.evidence.sequential import NonInferiority
 from longctx.plugins.evidence.statistics import paired_interval
 from longctx.plugins.journal import Entry, Subject, sample_key
 from longctx.plugins.journal.lines import encode_line, encode_record
-from longctx.plugins.verdicts.panels import Panel
+from longctx.plugins.verdicts.panels import Comparison, Panel
 from tests.helpers.checkpoints import CONFIG, TENSORS, safetensors
 from tests.helpers.report_records import report_of
 
@@ -65,13 +65,21 @@ class Chain:
             drop=float(bounds["drop"]) / 100, 
             alpha=1 - float(bounds["confidence"]), 
         )  # fmt: skip
-        panel = Panel("ruler", 512, [case], seed=0, hypotheses=(), non_inferiority=pairing, full="--full" in arguments)
+        panel = Panel(
+            "ruler",
+            512,
+            [case],
+            seed=0,
+            hypotheses=(),
+            comparisons=[Comparison(hypothesis=pairing)],
+            full="--full" in arguments,
+        )
         order = [ref.sample_index for ref in panel.order]
         difference = [self._right(model, sample) - self._right(baseline, sample) for sample in order]
         scores, other = (
             {SampleRef(CASE.id, sample): self._right(name, sample) for sample in order} for name in (model, baseline)
         )
-        analysis = panel.analyze_pairs(scores, other)
+        analysis = panel.analyze_pairs(panel.comparisons[0], scores, other)
         seen = difference[: analysis.clusters]
         mean = sum(seen) / len(seen)
         planned, of_model = (

@@ -6,7 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from longctx.plugins.evidence.sequential import Hypothesis, NonInferiority
-from longctx.plugins.verdicts.panels import ModelRole, Panel
+from longctx.plugins.verdicts.panels import Comparison, ModelRole, Panel
 from tests.helpers.queues import Scores, SimulatedRun, case, draw_scores
 
 TASKS = ("a", "b", "c", "d")
@@ -53,7 +53,7 @@ def simulated_runs(draw: st.DrawFn) -> SimulatedRun:
     truth: dict[ModelRole, Scores] = {"model": draw_scores(panel, shares, draw(SEEDS))}
     final_baseline = None
     if draw(st.booleans()):
-        panel.non_inferiority = PAIRING
+        panel.comparisons = (Comparison(hypothesis=PAIRING),)
         baseline = draw_scores(panel, {name: draw(SHARES) for name in shares}, draw(SEEDS))
         if draw(st.booleans()):
             truth["baseline"] = baseline

@@ -179,7 +179,9 @@ def _intervals(gate: ReportGate) -> str:
     low, high = gate.model_interval
     few = " (too few samples)" if gate.kind != "likelihood" and high - low > WIDE_POINTS else ""
     confidence = "" if gate.confidence is None else f", at {100 * gate.confidence:.4g} % confidence"
-    return f"these {gate.of} samples: {planned}; the model: {model}{few}{confidence}"
+    # A loss is shown by a test that needs no interval of the model, which may be wide.
+    of_model = "" if signed and gate.verdict == "fail" else f"; the model: {model}{few}"
+    return f"these {gate.of} samples: {planned}{of_model}{confidence}"
 
 
 def warning_texts(document: JsonReport) -> list[str]:

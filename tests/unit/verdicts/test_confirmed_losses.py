@@ -12,7 +12,7 @@ from longctx.fixtures.records import Case
 from longctx.plugins.evidence.clusters import SampleRef
 from longctx.plugins.evidence.sequential import ErrorShares, NonInferiority
 from longctx.plugins.evidence.sign_flips import loss_p_value, sign_flip_p_value
-from longctx.plugins.verdicts.panels import Panel, SharedLook
+from longctx.plugins.verdicts.panels import Comparison, Panel, SharedLook
 from longctx.plugins.verdicts.regression import PanelDecision, compare_panels
 from tests.helpers.queues import case
 
@@ -33,7 +33,14 @@ def panels_of(samples: int, lengths: tuple[int, ...] = LENGTHS) -> list[Panel]:
         return case("a", length, samples)
 
     return [
-        Panel("ruler", length, [of(length)], seed=0, hypotheses=(), non_inferiority=hypothesis(len(lengths)))
+        Panel(
+            "ruler",
+            length,
+            [of(length)],
+            seed=0,
+            hypotheses=(),
+            comparisons=[Comparison(hypothesis=hypothesis(len(lengths)))],
+        )
         for length in lengths
     ]
 
@@ -126,7 +133,7 @@ def test_a_loss_in_doubt_measures_the_pairs_of_all_panels_in_step() -> None:
     known = dict.fromkeys(panel.order[:60], 0.5)
 
     def next_samples(look: SharedLook) -> list[tuple[str, SampleRef]]:
-        return list(panel.status(known, baseline=known, look=look).next_samples)
+        return list(panel.status(known, baseline=known, looks={panel.comparisons[0]: look}).next_samples)
 
     own = next_samples(SharedLook())
     assert {ref for _, ref in own} < set(panel.order[60:])
@@ -164,7 +171,7 @@ def test_one_question_at_several_lengths_is_one_observation(texts: tuple[int, ..
     """Nine questions lost at three lengths are nine losses; the indices of a case say it where it names no texts."""
     panels = [
         Panel("own", length, [replace(case("a", length, 200), texts=texts and texts[-place:] + texts[:-place])],
-              seed=0, hypotheses=(), non_inferiority=hypothesis(3))
+              seed=0, hypotheses=(), comparisons=[Comparison(hypothesis=hypothesis(3))])
         for place, length in enumerate(LENGTHS)
     ]  # fmt: skip
     lost = {
@@ -179,7 +186,7 @@ def test_one_question_at_several_lengths_is_one_observation(texts: tuple[int, ..
 def test_sets_of_questions_on_the_same_documents_are_one_observation_each() -> None:
     """Three sets lose on the same eight documents: chance explains it once in 2^8, not once in 2^24."""
     cases = [replace(case(name, 1024, 200), texts=tuple(range(200))) for name in ("a", "b", "c")]
-    panel = Panel("own", 1024, cases, seed=0, hypotheses=(), non_inferiority=hypothesis(1))
+    panel = Panel("own", 1024, cases, seed=0, hypotheses=(), comparisons=[Comparison(hypothesis=hypothesis(1))])
     assert len(set(panel.queue(panel.cases).haystacks.of_cluster.tolist())) == 200
     (found,) = decided([panel], {1024: dict.fromkeys(range(8), -1.0)})
     assert found.decision == "fail"

@@ -150,20 +150,19 @@ def test_the_thresholds_file_sets_alpha_zone_and_drop() -> None:
     hypotheses = {hypothesis for panel in panels.values() for hypothesis in panel.hypotheses}
     assert {round(0.05 / hypothesis.alpha, 6) for hypothesis in hypotheses} == {3}
     assert {hypothesis.indifference_zone for hypothesis in hypotheses} == {0.01}
-    pairings = [panel.non_inferiority for panel in panels.values()]
-    assert None not in pairings
-    assert {(hypothesis.drop, hypothesis.limit) for hypothesis in pairings if hypothesis} == {(0.03, 0.0225)}
-    assert {round(0.05 / hypothesis.alpha, 6) for hypothesis in pairings if hypothesis} == {3}
+    pairings = [comparison.hypothesis for panel in panels.values() for comparison in panel.comparisons]
+    assert {(hypothesis.drop, hypothesis.limit(0.5)) for hypothesis in pairings} == {(0.03, 0.0225)}
+    assert [round(0.05 / hypothesis.alpha, 6) for hypothesis in pairings] == [3, 3, 3]
     assert all(panel.full for panel in panels.values())
     assert panels[1024].order != panels_by_length(given, scope_of(CASES))[1024].order
 
 
 def test_pairs_are_tested_only_with_a_baseline() -> None:
-    assert all(panel.non_inferiority is None for panel in panels_by_length(thresholds(), scope_of(CASES)).values())
+    assert not any(panel.comparisons for panel in panels_by_length(thresholds(), scope_of(CASES)).values())
     one = scope_of([item for item in CASES if item.length == 2048], has_baseline=True)
     (panel,) = panels_by_length(thresholds(), one).values()
-    assert panel.non_inferiority is not None
-    assert panel.non_inferiority.alpha == pytest.approx(0.01)
+    (comparison,) = panel.comparisons
+    assert comparison.hypothesis.alpha == pytest.approx(0.01)
 
 
 def test_the_queue_order_depends_on_neither_checkpoint_nor_thresholds() -> None:
@@ -203,13 +202,9 @@ def test_tasks_lengths_and_threshold_of_a_gate() -> None:
 def test_a_panel_whose_cases_all_failed_needs_no_sample() -> None:
     panel = panels_by_length(thresholds(NEEDLES), scope_of(CASES, has_baseline=True))[1024]
     panels = panel.status({}, baseline={}, failed=panel.cases)
-    assert (panels.next_samples, panels.evidence_counts, panels.paired_counts, panels.comparison) == (
-        (),
-        {},
-        {},
-        InterimAnalysis(decision=None, samples=0, planned_samples=0, clusters=0),
-    )
-    assert set(panels.analyses.values()) == {InterimAnalysis(decision=None, samples=0, planned_samples=0, clusters=0)}
+    assert (panels.next_samples, panels.evidence_counts, panels.paired_counts) == ((), {}, {})
+    nothing = InterimAnalysis(decision=None, samples=0, planned_samples=0, clusters=0)
+    assert {*panels.comparisons.values(), *panels.analyses.values()} == {nothing}
 
 
 @pytest.mark.parametrize(("final", "is_estimated"), [(False, False), (True, True)])
@@ -226,9 +221,8 @@ def test_cases_without_a_gate_are_measured_beside_a_finished_baseline(final: boo
 def test_a_baseline_that_is_the_best_of_ten_shares_the_error_among_ten() -> None:
     def compared(chosen_from: int) -> NonInferiority:
         scope = replace(scope_of(CASES, has_baseline=True), chosen_from=chosen_from)
-        hypothesis = next(iter(panels_by_length(thresholds(), scope).values())).non_inferiority
-        assert hypothesis is not None
-        return hypothesis
+        (comparison,) = next(iter(panels_by_length(thresholds(), scope).values())).comparisons
+        return comparison.hypothesis
 
     one, ten = (compared(count).confirmation for count in (1, 10))
     assert one is not None

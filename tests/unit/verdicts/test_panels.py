@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from longctx.plugins.evidence.clusters import SampleRef
 from longctx.plugins.evidence.sequential import Hypothesis, InterimAnalysis
 from longctx.plugins.evidence.statistics import Decision
-from longctx.plugins.verdicts.panels import Panel
+from longctx.plugins.verdicts.panels import Comparison, Panel
 from tests.helpers.panels import (
     PAIRING,
     SEEDS,
@@ -54,16 +54,16 @@ def test_a_failed_case_does_not_hold_up_the_rest(run: SimulatedRun, workers: int
         [of for name, of in panel.cases.items() if name != failing],
         seed=0,
         hypotheses=[replace(hypothesis, case_ids=hypothesis.case_ids - {failing}) for hypothesis in panel.hypotheses],
-        non_inferiority=panel.non_inferiority,
+        comparisons=panel.comparisons,
         full=panel.full,
     )
     expected = SimulatedRun(
         rest, scores_by_role, run.final_baseline and without_case(failing, run.final_baseline)
     ).run_alone()
-    assert (status.evidence_counts, status.paired_counts, status.comparison) == (
+    assert (status.evidence_counts, status.paired_counts, status.comparisons) == (
         expected.evidence_counts,
         expected.paired_counts,
-        expected.comparison,
+        expected.comparisons,
     )
     for hypothesis, analysis in status.analyses.items():
         assert analysis == expected.analyses[replace(hypothesis, case_ids=hypothesis.case_ids - {failing})]
@@ -88,7 +88,7 @@ def test_a_verdict_never_changes(run: SimulatedRun, seed: int) -> None:
         for role in run.truth:
             run.measure(role, ref)
         now = run.status()
-        analyses = [*now.analyses.values(), *([now.comparison] if now.comparison else [])]
+        analyses = [*now.analyses.values(), *now.comparisons.values()]
         decisions = [analysis.decision for analysis in analyses]
         assert all(was in (None, is_now) for was, is_now in zip(before, decisions, strict=False))
         before = decisions
@@ -112,7 +112,7 @@ def test_an_early_verdict_leaves_no_case_without_a_score(run: SimulatedRun) -> N
     for hypothesis, analysis in status.analyses.items():
         if analysis.decision is not None:
             assert all(status.evidence_counts[name] > 0 for name in hypothesis.case_ids)
-    if status.comparison is not None and status.comparison.decision is not None:
+    if any(analysis.decision is not None for analysis in status.comparisons.values()):
         assert all(status.paired_counts[name] > 0 for name in run.panel.cases)
 
 
@@ -143,8 +143,8 @@ def test_another_seed_is_another_order() -> None:
 def test_no_verdict_is_reached_before_the_minimum_of_samples(tasks: tuple[str, ...], minimum: int) -> None:
     panel = panel_of(100, Hypothesis(case_ids=ids(*tasks), threshold=0.0), tasks=tasks)
     ones, zeros = dict.fromkeys(panel.order, 1.0), dict.fromkeys(panel.order, 0.0)
-    panel.non_inferiority = replace(PAIRING, alpha=0.5)
-    analyses = (panel.analyze(panel.hypotheses[0], ones), panel.analyze_pairs(zeros, ones))
+    panel.comparisons = (Comparison(hypothesis=replace(PAIRING, alpha=0.5)),)
+    analyses = (panel.analyze(panel.hypotheses[0], ones), panel.analyze_pairs(panel.comparisons[0], zeros, ones))
     assert [(analysis.decision and analysis.decision.verdict, analysis.samples) for analysis in analyses] == [
         ("pass", minimum),
         ("fail", minimum),
@@ -164,13 +164,13 @@ def test_an_unfinished_sample_ends_the_evidence() -> None:
 
 def test_a_full_run_measures_all_samples_of_both_models() -> None:
     panel = panel_of(50, full=True)
-    panel.non_inferiority = PAIRING
+    panel.comparisons = (Comparison(hypothesis=PAIRING),)
     truth = draw_scores(panel, dict.fromkeys(panel.cases, 1.0))
     run = SimulatedRun(panel, {"model": truth, "baseline": truth})
     status = run.run_alone()
     assert run.journal == {"model": truth, "baseline": truth}
-    assert status.comparison is not None
-    assert (status.comparison.samples, set(status.paired_counts.values())) == (200, {50})
+    (comparison,) = status.comparisons.values()
+    assert (comparison.samples, set(status.paired_counts.values())) == (200, {50})
 
 
 def test_two_hypotheses_at_one_length_get_the_evidence_they_need() -> None:
@@ -191,43 +191,39 @@ def test_two_hypotheses_at_one_length_get_the_evidence_they_need() -> None:
 
 def test_pairs_are_measured_only_as_far_as_needed() -> None:
     panel = panel_of(100, hard := Hypothesis(case_ids=ids(*TASKS), threshold=0.8))
-    panel.non_inferiority = PAIRING
+    panel.comparisons = (Comparison(hypothesis=PAIRING),)
     truth = draw_exact_scores(panel, dict.fromkeys(panel.cases, 80))
     run = SimulatedRun(panel, {"model": truth, "baseline": truth})
     status = run.run_alone()
-    assert status.comparison is not None
-    assert status.comparison.decision is not None
-    assert status.comparison.decision.verdict == "pass"
+    (comparison,) = status.comparisons.values()
+    assert comparison.decision is not None
+    assert comparison.decision.verdict == "pass"
     assert (
-        len(run.journal["baseline"])
-        == status.comparison.samples
-        < status.analyses[hard].samples
-        == len(run.journal["model"])
+        len(run.journal["baseline"]) == comparison.samples < status.analyses[hard].samples == len(run.journal["model"])
     )
 
 
 def test_pairs_are_measured_after_the_level_is_settled() -> None:
     panel = panel_of(100, easy := Hypothesis(case_ids=ids(*TASKS), threshold=0.1))
-    panel.non_inferiority = replace(PAIRING, drop=0.05)
+    panel.comparisons = (Comparison(hypothesis=replace(PAIRING, drop=0.05)),)
     truth = draw_scores(panel, dict.fromkeys(panel.cases, 0.9))
     run = SimulatedRun(panel, {"model": truth, "baseline": truth})
     status = run.run_alone()
-    assert status.comparison is not None
+    (comparison,) = status.comparisons.values()
     assert (
-        status.analyses[easy].samples
-        < status.comparison.samples
-        == len(run.journal["model"])
-        == len(run.journal["baseline"])
+        status.analyses[easy].samples < comparison.samples == len(run.journal["model"]) == len(run.journal["baseline"])
     )
 
 
 def test_the_comparison_ends_with_the_results_of_a_finished_baseline() -> None:
     panel = panel_of(100, Hypothesis(case_ids=ids(*TASKS), threshold=0.05))
-    panel.non_inferiority = replace(PAIRING, drop=0.02)
+    panel.comparisons = (Comparison(hypothesis=replace(PAIRING, drop=0.02)),)
     truth = draw_scores(panel, dict.fromkeys(panel.cases, 0.9))
     known = {ref: truth[ref] for place, ref in enumerate(panel.order) if place != 70}
     run = SimulatedRun(panel, {"model": truth}, final_baseline=known)
     status = run.run_alone()
     assert status.next_samples == ()
-    assert status.comparison == InterimAnalysis(decision=None, samples=70, planned_samples=400, clusters=70)
+    assert list(status.comparisons.values()) == [
+        InterimAnalysis(decision=None, samples=70, planned_samples=400, clusters=70)
+    ]
     assert len(run.journal["model"]) == 70

@@ -47,7 +47,7 @@ def test_many_workers_measure_at_most_a_twentieth_more_than_one(
             run.measure(*batch.pop(0))
             held = [batch for batch in held if batch]
     status = run.status()
-    analyses = [*status.analyses.values(), *([status.comparison] if status.comparison else [])]
+    analyses = [*status.analyses.values(), *status.comparisons.values()]
     spare = sum(int(0.05 * analysis.samples) for analysis in analyses)
     counted = run.evidence(status)
     assert all(len(run.journal[role]) - len(counted[role]) <= spare for role in run.truth)

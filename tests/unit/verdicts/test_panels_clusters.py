@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from longctx.fixtures.records import CaseResult
 from longctx.plugins.evidence.clusters import SampleRef
 from longctx.plugins.evidence.sequential import Hypothesis, NonInferiority
-from longctx.plugins.verdicts.panels import Panel
+from longctx.plugins.verdicts.panels import Comparison, Panel
 from tests.helpers.queues import case, draw_scores, outcome
 
 quickly = settings(deadline=None, derandomize=True, max_examples=60)
@@ -118,10 +118,10 @@ def test_verdicts_on_cases_of_different_sizes_are_seldom_wrong(threshold: float,
 
 def test_a_comparison_pairs_clusters() -> None:
     panel = panel_of([(6, 100)])
-    panel.non_inferiority = NonInferiority(drop=0.05, alpha=0.01)
+    panel.comparisons = (Comparison(hypothesis=NonInferiority(drop=0.05, alpha=0.01)),)
     truth = draw_scores(panel, dict.fromkeys(panel.cases, 0.9))
     worse = {ref: score * (ref.sample_index // 6 % 4 != 0) for ref, score in truth.items()}
-    analysis = panel.analyze_pairs(worse, truth)
+    analysis = panel.analyze_pairs(panel.comparisons[0], worse, truth)
     assert analysis.decision is not None
     assert analysis.decision.verdict == "fail"
     assert analysis.samples == 6 * analysis.clusters

@@ -176,7 +176,6 @@ def test_the_verdict_rests_on_the_pairs_that_stopped_the_run() -> None:
     evaluator = compared({1024: 0.9, 2048: 0.8, 4096: 0.5})
     baseline = evaluator.measured.baseline_scores
     for verdict, ((_, length), panel) in zip(regression_verdicts(evaluator), evaluator.panels.items(), strict=True):
-        analysis = panel.status(evaluator.scores, baseline=baseline).comparison
-        assert analysis is not None
+        (analysis,) = panel.status(evaluator.scores, baseline=baseline).comparisons.values()
         assert (verdict.length, verdict.samples) == (length, analysis.samples)
         assert verdict.verdict == (analysis.decision.verdict if analysis.decision else "undecided")
