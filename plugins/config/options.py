@@ -24,6 +24,8 @@ _RESULTS = "its results are in --out"
 _OUT = "use --out"
 _ONE = "and write it for one checkpoint with longctx run, which finds the answers in the journal"
 _RUN = "use longctx run"
+SHIPPED_SUITES = ("ruler-sweeps", "twins", "longbench", "longbench2", "infinitebench", "babilong")
+"""The tasks files that come with this project."""
 YARDSTICK_FORMS = "auto, aligned, base, a score from 0 to 100, or a .toml file of longctx thresholds --yardstick"
 CHAT_API = "server"
 """The value of --chat for the chat API of a server."""
@@ -71,8 +73,10 @@ OPTIONS: tuple[Option, ...] = (
     Option(flag="--chosen-from", kind="whole number", minimum=1, metavar="N", default=1,
         help="the baseline is the best of N checkpoints: so good a score is partly luck, and a failure needs more "
         "evidence", watch="it counts the candidates itself", bisect=_ENDPOINTS, measure=_RUN),
-    Option(flag="--suite", kind="choice", metavar="NAME", choices=("ruler", "helmet", "frontier", "all"),
-        help="tasks to run: ruler, helmet, all (these two), frontier, or a suite of --tasks",
+    Option(flag="--suite", kind="choice", metavar="NAME",
+        choices=("ruler", "helmet", "frontier", "all", *SHIPPED_SUITES),
+        help="tasks to run: ruler, helmet, all (these two), frontier, "
+        f"{', '.join(SHIPPED_SUITES)}, or a suite of --tasks",
         shown_default="all, or the suites of --tasks"),
     Option(flag="--tasks", kind="perhaps path", is_list=True, metavar="FILE",
         help="TOML files with your own question sets, with commas between them, or a folder with samples that RULER's "

@@ -15,6 +15,7 @@ from longctx.ci.bisect.__main__ import _parse as parse_bisect
 from longctx.ci.checkpoint_dirs import CheckpointsError
 from longctx.ci.run_file import RunFileError, _unused_keys, read_run_file, run_options
 from longctx.ci.watch.__main__ import _parse as parse_watch
+from longctx.fixtures.tasks.questions.read_tasks import shipped_suites
 from longctx.measurement import _arguments as parse_keywords
 from longctx.plugins.config.option import Caller, Option
 from longctx.plugins.config.options import OPTIONS, REMOVED, RUN_OPTIONS, declared_by
@@ -125,6 +126,12 @@ def test_no_command_lets_its_runs_overwrite_a_file(option: Option) -> None:
 def test_other_names_of_an_option_are_refused_too(folder: Path) -> None:
     with pytest.raises(ValueError, match="--junit-xml: not for the runs of a watch; leave it out, use --out"):
         parse_watch(["runs", "--junit-xml=r.xml"])
+
+
+def test_the_suites_that_come_with_the_project_are_named() -> None:
+    (suite,) = (option for option in OPTIONS if option.flag == "--suite")
+    assert {name.replace("-", "_") for name in suite.choices} >= {*shipped_suites()}
+    assert all(name in suite.problem("else") and name in suite.help for name in suite.choices)
 
 
 def test_a_flag_has_one_record_for_each_command() -> None:
