@@ -41,6 +41,7 @@ COMMANDS = {
     "compare": Command(
         module="ci.compare_servers", summary="ask two servers, or a server and its checkpoint, the same samples"
     ),
+    "gate": Command(module="ci.gate.__main__", summary="gate finished results of any program against a base"),
     "thresholds": Command(
         module="ci.propose_thresholds",
         summary="propose thresholds from reports of accepted checkpoints (alias: calibrate)",

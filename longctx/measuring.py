@@ -4,10 +4,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from longctx.fixtures.records.report import JsonReport
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,3 +71,25 @@ def measure(
     from longctx.measurement import measure_model
 
     return Report(**measure_model(model, tokenizer, name=name, tasks=task_names, options=options))
+
+
+def compare_results(
+    base: str | Path | Sequence[Mapping[str, object]],
+    candidate: str | Path | Sequence[Mapping[str, object]],
+    policy: str | Path | None = None,
+    *,
+    metrics: Sequence[str] = (),
+    scale: float | None = None,
+    lower_is_better: bool = False,
+) -> JsonReport:
+    """Gate the finished results of a candidate against those of a base, as `longctx gate` does, and return the report.
+
+    Each is a file, a folder or a glob, or rows with `id`, `score` and more, as a CSV file has them. `policy` is a TOML
+    file. `report.verdict.word` is pass, fail, undecided or not measured. Raises ValueError with one line for results
+    and policies that cannot be used.
+    """
+    from longctx.ci.gate import comparison
+
+    return comparison.compare_results(
+        base, candidate, policy, metrics=metrics, scale=scale, lower_is_better=lower_is_better
+    )

@@ -190,7 +190,8 @@ def _case_entry(case: Case, result: CaseResult | None) -> ReportCase:
     outcomes = result.outcomes if result else ()
     score = result.score if result else None
     error = result.error if result else "no result came back"
-    fills = [100 * (outcome.generation.prompt_tokens + case.generation_tokens) / case.length for outcome in outcomes]
+    generations = [outcome.generation for outcome in outcomes if outcome.generation.prompt_tokens]
+    fills = [100 * (generation.prompt_tokens + case.generation_tokens) / case.length for generation in generations]
     cut_texts = sum(CUT_PART in outcome.score.parts for outcome in outcomes)
     decided_by = "all planned samples"
     if len(outcomes) != len(case.planned):

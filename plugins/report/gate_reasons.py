@@ -29,8 +29,9 @@ PLAIN: Mapping[Reason, str] = {
 
 REMEDIES: Mapping[str, str] = {
     "too few samples": "--full, more --samples or a longer --budget decides it",
-    "not shown": "twice the --samples may show it",
+    "not shown": "twice the samples may show it",
     "short baseline": "measure the baseline with --full",
+    "short candidate": "measure all samples of the base, or leave out of it what is not meant",
     "distractors not told": "give more --samples",
 }
 """What may decide an undecided verdict, by its reason."""
@@ -160,7 +161,9 @@ def _change_text(verdict: Verdict) -> str:
     change = verdict.change
     if change is None or verdict.measured is None or verdict.interval is None:
         return "too few samples to compare: none has an answer of both models"
-    start = "the baseline has too few samples to compare: " if verdict.because == "short baseline" else ""
+    start = ""
+    if verdict.because in ("short baseline", "short candidate"):
+        start = f"the {verdict.because.removeprefix('short ')} has too few samples to compare: "
     points = round(verdict.measured, 1)
     moved = f"gained {points:.1f} points" if points > 0 else f"lost {_loss(points):.1f} points"
     if verdict.because == "not shown":

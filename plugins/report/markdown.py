@@ -31,7 +31,7 @@ SIGNS = {"pass": "✅", "fail": "❌", "error": "⚠️", "undecided": "❔", "n
 def markdown(document: JsonReport) -> str:
     """Return the document as about 50 lines of Markdown."""
     parts = _head(document)
-    parts.append(_list(f"⚠️ the server {note}" for note in notes_of(document)))
+    parts.append(_list(f"⚠️ {note}" for note in notes_of(document)))
     parts.append(table(invariance_table(document.invariance or ())))
     parts.append(table(gate_table(document, MOST_GATES)))
     for scores in () if has_no_answers(document) else score_tables(document):
@@ -60,7 +60,7 @@ def _head(document: JsonReport) -> list[str]:
     reasons = [*verdict.reasons[:MOST_REASONS], *([f"{more} more"] if more > 0 else [])]
     next_step = f"Next: {_plain(verdict.next_step)}" if verdict.next_step else ""
     length = effective_length_of(document)
-    shown = f"Claimed length **{short_length(document.ruler.claimed_length)}**"
+    shown = "" if document.is_of_files else f"Claimed length **{short_length(document.ruler.claimed_length)}**"
     if length is not None:
         shown = f"Effective length **{_plain(length.text)}**, {_plain(length.context)}"
     facts = _plain(", ".join(model_facts(model)))

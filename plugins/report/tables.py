@@ -99,8 +99,10 @@ def tested_lengths(document: JsonReport) -> list[int]:
 
 
 def short_length(length: int | None) -> str:
-    """Return a length as the terminal shows it: 8192 is 8K."""
-    return "unknown" if length is None else format_length(length).upper()
+    """Return a length as the terminal shows it: 8192 is 8K, and 0 is a task that has none."""
+    if not length:
+        return "unknown" if length is None else "any"
+    return format_length(length).upper()
 
 
 def shown_number(value: float | None, signed: bool = False) -> str:

@@ -55,7 +55,7 @@ def terminal_summary(document: JsonReport, columns: int = COLUMNS) -> list[Line]
     parts = [
         note_lines(_head(document)),
         _score_lines(document, columns),
-        note_lines(notes("server", notes_of(document), "warning")),
+        note_lines(notes("files" if document.is_of_files else "server", notes_of(document, ""), "warning")),
         _likelihood_lines(document, columns),
         note_lines([*frontier_notes(document), *question_notes(document)]),
         note_lines(comparison_notes(document)),
@@ -89,6 +89,8 @@ def _head(document: JsonReport) -> list[Note]:
     model = document.model
     shown = [Note(name="model", text=f"{_cut_start(model.name, 40)} ({', '.join(model_facts(model))})")]
     length = effective_length_of(document)
+    if length is None and document.is_of_files:
+        return shown
     if length is None:
         shown.append(Note(name="claimed", text=short_length(document.ruler.claimed_length)))
     else:

@@ -97,7 +97,7 @@ class Gate:
 
     def verdict_name(self, length: int) -> str:
         """Return the name of the gate's verdict at one length."""
-        return f"{self.name} at {format_length(length)}"
+        return f"{self.name} at {format_length(length)}" if length else self.name
 
 
 class VerdictSettings(

@@ -45,6 +45,8 @@ from longctx.plugins.verdicts.panels import Panel
 
 # Verdicts become scores of 0 and 100, so that a length passes if its score is above this one.
 HALF = 50.0
+# The reasons of a comparison that lacks results which no run adds.
+SHORT = ("short baseline", "short candidate")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -280,6 +282,8 @@ class GateEvaluator:
 def first_of(names: Sequence[str], noun: str) -> str:
     """Return the first name and the number of the others, as in "vt and 2 more tasks"."""
     rest = len(names) - 1
+    if rest < 0:
+        return f"all {noun}s"
     return names[0] if not rest else f"{names[0]} and {rest} more {noun}{'s' if rest > 1 else ''}"
 
 
@@ -303,7 +307,7 @@ def _default_of(verdict: Verdict) -> UndecidedEffect:
     """
     if verdict.because == "not shown":
         return "pass"
-    return "pass" if verdict.kind == "regression" and verdict.because != "short baseline" else "fail"
+    return "pass" if verdict.kind == "regression" and verdict.because not in SHORT else "fail"
 
 
 def _in_points(queue: ClusteredQueue, bounds: tuple[float, float], mean: float) -> tuple[float, float]:

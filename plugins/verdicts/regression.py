@@ -67,7 +67,8 @@ class _Change:
 
 def comparison_name(family: str, length: int) -> str:
     """Return the name of the verdict on the comparison of a family at one length."""
-    return f"regression{'' if family == RULER else f' of {family}'} at {format_length(length)}"
+    place = f" at {format_length(length)}" if length else ""
+    return f"regression{'' if family == RULER else f' of {family}'}{place}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -83,6 +83,9 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "ci": ("fixtures.checkpoints", "fixtures.diagnosis", "fixtures.tasks", "fixtures.tokenization",
         "plugins.config.invocation", "plugins.config.option", "plugins.config.options",
         "plugins.journal", "plugins.report", "plugins.thresholds", "plugins.verdicts"),
+    # Reads the results of other programs, and makes the report of a run of them.
+    "ci.gate": ("fixtures.checkpoints", "fixtures.scoring", "plugins.config.run_facts", "plugins.journal",
+        "plugins.report", *DECISIONS),
 }  # fmt: skip
 # Only these rooms may import these packages. Of the network: the command that downloads data, which no run starts, and
 # the client that asks servers, which times out, waits as the server says and is easy to keep keys in.
@@ -101,6 +104,7 @@ GUESTS: dict[str, tuple[str, ...]] = {
     "pooch": ("fixtures.corpora.download",),
     "httpx2": ("fixtures.corpora.download", "fixtures.http", "ci.watch.notify"),
     "httpcore2": (),
+    "inspect_ai": ("ci.gate.formats.inspect_logs",),
     "openai": ("fixtures.http.connection",),
     # Dashboards are written where a run asked for them, and nowhere else.
     "tensorboard": ("plugins.report.scalars",), "wandb": ("plugins.report.scalars",),

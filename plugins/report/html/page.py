@@ -87,7 +87,7 @@ def page(document: JsonReport, details: Details) -> str:
         likelihood_findings=[] if likelihood is None else _texts(finding_notes(likelihood)),
         invariance=invariance_table(document.invariance or ()),
         gates=gate_table(document),
-        notes=[*(f"The server {note}" for note in notes_of(document)), *warning_texts(document)],
+        notes=[*(f"{note[0].upper()}{note[1:]}" for note in notes_of(document)), *warning_texts(document)],
         seed_role=seed_role(document),
         regression=regression,
         differences=[] if regression is None else difference_tables(document, regression),

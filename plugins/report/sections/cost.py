@@ -58,6 +58,8 @@ def partial_note(document: JsonReport) -> str:
 def cost_text(document: JsonReport) -> str:
     """Return the tokens, samples and time that a run took."""
     run, (samples, planned) = document.run, _sample_counts(document)
+    if document.is_of_files:
+        return f"{samples_text(document)}, read from files in {run.seconds:.1f} s"
     tokens, share = run.tokens, ""
     if samples == planned:
         share = " (a full run)"

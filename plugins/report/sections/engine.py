@@ -60,6 +60,7 @@ def server_notes(measured: Measured, facts: EngineFacts | None) -> ReportServer 
     return ReportServer(notes=tuple(notes)) if notes else UNSET
 
 
-def notes_of(document: JsonReport) -> tuple[str, ...]:
-    """Return the notes about the server in a report."""
-    return () if isinstance(document.server, UnsetType) else document.server.notes
+def notes_of(document: JsonReport, subject: str = "the server ") -> list[str]:
+    """Return what a report says of its server, after the subject; or of the files whose results were compared."""
+    notes = () if isinstance(document.server, UnsetType) else document.server.notes
+    return [note if document.is_of_files else f"{subject}{note}" for note in notes]

@@ -49,7 +49,7 @@ def failure_notes(document: JsonReport, most: int) -> list[Note]:
 
 
 def _short_id(case: ReportCase) -> str:
-    return f"{case.task}-{format_length(case.length)}"
+    return f"{case.task}-{format_length(case.length)}" if case.length else case.task
 
 
 def lowest_table(document: JsonReport, most: int) -> Table:

@@ -112,10 +112,12 @@ def _next_step(report: JsonReport, page: Path | None) -> str:
     if not deciding:
         return "" if page is None else f"look at the answers in {page}"
     gate = deciding[0]
+    answers = "--report-html FILE shows the answers" if page is None else f"look at the answers in {page}"
     if gate.verdict == "not measured":
         return f'measure what it lacks (--lengths, -k), or leave it out: -k "not gate[{gate.name}]"'
+    if report.is_of_files:
+        return answers
     place = f"{Path(report.run.options['thresholds']).name}::gate[{gate.name}]"
-    answers = "--report-html FILE shows the answers" if page is None else f"look at the answers in {page}"
     return f"{answers}; '{place}' selects this gate alone"
 
 
@@ -204,13 +206,15 @@ def warning_texts(document: JsonReport) -> list[str]:
         cases = plural(len(few), "case has", "cases have")
         texts.append(
             f"{cases} fewer than {FEW_PLANNED} planned samples ({least}): a verdict about these samples says little "
-            "about the model; give more --samples"
+            f"about the model; {'compare more samples' if document.is_of_files else 'give more --samples'}"
         )
     return texts
 
 
 def seed_role(document: JsonReport) -> str:
     """Return the role of the seed for the errors of the verdicts."""
+    if document.is_of_files:
+        return "A wrong verdict can repeat on the same samples: its probability is per set of samples"
     return (
         f"Seed {document.run.seed} fixes the samples and their order, so a wrong verdict can repeat at every "
         "checkpoint: its probability is per seed; --seed changes it"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from longctx.fixtures.records.report import JsonReport, ReportGate, ReportModel, RulerSummary
+from longctx.fixtures.records.report import RESULT_FILES, JsonReport, ReportGate, ReportModel, RulerSummary
 from longctx.plugins.config.run_facts import RunFacts
 from longctx.plugins.evidence.effective_length import (
     contiguous_effective_length,
@@ -63,6 +63,8 @@ def model_facts(model: ReportModel) -> list[str]:
     """Return what is known of a model besides its name, one text each."""
     source = model.source
     made = None if source is None else f"{MADE_OF[source.kind]} {source.path}"
+    if model.engine == RESULT_FILES:
+        return [f"results of {model.architecture}"]
     chat = "chat template" if model.chat_template else "no chat template"
     thinks = model.thought and f"thinks in {model.thought}"
     known = (model.architecture, model.quantization, made, model.dtype, model.attention, chat, thinks)

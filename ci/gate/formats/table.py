@@ -1,0 +1,78 @@
+"""CSV, or lines of JSON, with the columns `id` and `score`; besides `task`, `cluster`, `answer` and a few others."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import msgspec
+
+from longctx.ci.gate.records import SCORE, Content, ResultFile, ResultsError, ScoredSample, text_hash, texts_of
+
+REQUIRED = frozenset({"id", "score"})
+
+
+class TableRow(msgspec.Struct, kw_only=True):
+    """A row; further columns are ignored."""
+
+    id: str | int
+    score: object
+    task: str | int | None = None
+    length: int | str | None = None
+    """In tokens."""
+    cluster: str | int | None = None
+    """The text that several samples are about."""
+    prompt: str | None = None
+    expected: object = None
+    answer: str | int | float | bool | None = None
+
+
+def matches(content: Content) -> bool:
+    """Return True for a table with the columns that a comparison needs."""
+    return content.keys >= REQUIRED and (bool(content.lines) or content.value is None or is_csv(content))
+
+
+def is_csv(content: Content) -> bool:
+    """Return True for a file whose first line names its columns."""
+    return not content.lines and content.data.lstrip()[:1] not in (b"{", b"[")
+
+
+def read(content: Content) -> ResultFile:
+    """Read all rows."""
+    rows: Iterable[TableRow] = content.rows(TableRow) if content.lines else _csv_rows(content)
+    return ResultFile(path=content.path, samples=tuple(samples_of(rows, content.path)), notes=content.notes)
+
+
+def _csv_rows(content: Content) -> Iterator[TableRow]:
+    reader = csv.DictReader(io.StringIO(content.data.decode("utf-8-sig"), newline=""), strict=True)
+    try:
+        for values in reader:
+            row = {name.strip(): value for name, value in values.items() if name is not None and value is not None}
+            if None in values or REQUIRED - row.keys():
+                where = f"{content.path}, line {reader.line_num}"
+                raise ResultsError(f"{where}: not {len(reader.fieldnames or ())} columns; write a value for each")
+            yield msgspec.convert(row, TableRow, strict=False)
+    except csv.Error as error:
+        raise ResultsError(f"{content.path}, line {reader.line_num}: no CSV ({error}); write it again") from error
+
+
+def samples_of(rows: Iterable[TableRow], path: Path) -> Iterator[ScoredSample]:
+    """Yield the samples of rows; those without a task belong to one that has the name of the file."""
+    for row in rows:
+        task = str(row.task) if row.task not in (None, "") else path.name.partition(".")[0]
+        try:
+            length = int(row.length or 0)
+        except ValueError:
+            raise ResultsError(f"{path}: length is {row.length!r}; write a number of tokens") from None
+        yield ScoredSample(
+            task=task,
+            id=str(row.id),
+            scores={SCORE: row.score},
+            length=length,
+            prompt=text_hash(row.prompt) if row.prompt else "",
+            unit=f"cluster {row.cluster}" if row.cluster not in (None, "") else "",
+            answer=None if row.answer is None else str(row.answer),
+            expected=texts_of(row.expected),
+        )

@@ -1,0 +1,318 @@
+"""Read results of any known format, told by their content, from a file, a folder or a glob."""
+
+from __future__ import annotations
+
+import glob
+import gzip
+import json
+import math
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from longctx.ci.gate.formats import (
+    helmet,
+    inspect_logs,
+    lm_eval,
+    longctx_report,
+    longctx_samples,
+    nemo,
+    ruler,
+    table,
+)
+from longctx.ci.gate.records import Content, ResultFile, ResultsError, ScoredSample
+from longctx.fixtures.outside_files import MIB, expanded, read_outside
+from longctx.fixtures.shown_text import known_names
+from longctx.plugins.report.tables import counted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Format:
+    """A family of result files."""
+
+    matches: Callable[[Content], bool]
+    read: Callable[[Content], ResultFile]
+
+
+FORMATS: dict[str, Format] = {
+    "longctx samples": Format(matches=longctx_samples.matches, read=longctx_samples.read),
+    "longctx report": Format(matches=longctx_report.matches, read=longctx_report.read),
+    "lm-evaluation-harness": Format(matches=lm_eval.matches, read=lm_eval.read),
+    "inspect_ai": Format(matches=inspect_logs.matches, read=inspect_logs.read),
+    "NeMo Evaluator": Format(matches=nemo.matches, read=nemo.read),
+    "RULER": Format(matches=ruler.matches, read=ruler.read),
+    "HELMET": Format(matches=helmet.matches, read=helmet.read),
+    "table": Format(matches=table.matches, read=table.read),
+}
+"""The formats by name, in the order in which they are tried."""
+SUFFIXES = (".jsonl", ".json", ".csv", ".eval", ".gz")
+LIMIT_BYTES = 4096 * MIB
+GZIP = b"\x1f\x8b"
+MOST_NAMED = 3
+# Metrics of which less is better.
+LOWER_IS_BETTER = frozenset({
+    "perplexity", "word_perplexity", "byte_perplexity", "bits_per_byte", "ppl", "loss", "nll", "wer", "cer", "ter",
+    "brier_score", "mae", "mse", "rmse", "edit_distance",
+})  # fmt: skip
+WRITTEN = "give a file, a folder or a glob of results"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """How scores are read."""
+
+    metrics: tuple[str, ...] = ()
+    """The metrics to compare: of each task the first one that it has. Empty if every task has only one."""
+
+    scale: float | None = None
+    """The best score; None for 1."""
+
+    lower_is_better: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Results:
+    """The results of one model: by task and length, its samples by identity, with scores from 0 to 1."""
+
+    name: str
+    """As the user wrote it."""
+
+    path: str
+
+    kind: str
+    """The name of the format."""
+
+    samples: Mapping[tuple[str, int], Mapping[str, ScoredSample]]
+
+    scores: Mapping[tuple[str, int], Mapping[str, float]]
+
+    notes: tuple[str, ...] = ()
+
+
+def load(source: str | Path | Sequence[Mapping[str, object]], reading: Reading, *, role: str) -> Results:
+    """Read results; raise ResultsError. A sequence of rows is a table in memory; `role` names it in errors."""
+    if isinstance(source, str | Path):
+        name, paths = str(source), _paths(source, role)
+        kind, files = _files(paths, name)
+    else:
+        name, kind = role.lower(), "table"
+        files = [_table(source, name)]
+    chosen, notes = _newest(files, name)
+    samples: dict[tuple[str, int], dict[str, ScoredSample]] = {}
+    scores: dict[tuple[str, int], dict[str, list[float]]] = {}
+    metrics = _metrics(chosen, reading, name)
+    attempts = set()
+    for sample in chosen:
+        metric = metrics[sample.task]
+        if metric not in sample.scores:
+            continue
+        place = sample.task, sample.length
+        identity = _identity(sample, samples.get(place, {}))
+        attempt = place, identity, sample.repeat
+        if attempt in attempts:
+            raise ResultsError(f"{name}: sample {sample.id} of {sample.task} occurs twice; remove one of them")
+        attempts.add(attempt)
+        samples.setdefault(place, {}).setdefault(identity, sample)
+        scores.setdefault(place, {}).setdefault(identity, []).append(_share(sample, metric, reading, name))
+    if not samples:
+        raise ResultsError(f"{name}: has no scored sample; {WRITTEN}")
+    lower = sorted(metric for metric in set(metrics.values()) if _is_lower_better(metric, reading))
+    notes += [f"{name}: less is better of {metric}, so what is missing to the worst counts" for metric in lower]
+    means = {
+        place: {identity: math.fsum(own) / len(own) for identity, own in by_id.items()}
+        for place, by_id in scores.items()
+    }  # fmt: skip
+    return Results(name=name, path=str(source)[:200], kind=kind, samples=samples, scores=means, notes=tuple(notes))
+
+
+def _paths(source: str | Path, role: str) -> list[Path]:
+    """Return the files that are meant."""
+    path = expanded(source)
+    if path.is_dir():
+        found = [file for file in sorted(path.rglob("*")) if file.suffix in SUFFIXES and file.is_file()]
+    elif path.exists():
+        return [path]
+    else:
+        found = [Path(file) for file in sorted(glob.glob(str(path), recursive=True)) if Path(file).is_file()]
+    if not found:
+        what = "holds no result file" if path.is_dir() else "does not exist"
+        raise ResultsError(f"{role}: {source} {what}; {WRITTEN}")
+    return found
+
+
+def _files(paths: Sequence[Path], name: str) -> tuple[str, list[ResultFile]]:
+    """Return the format of all files and what they hold. Files of a folder that are none of results are left out."""
+    files: dict[str, list[ResultFile]] = {}
+    for path in paths:
+        content = read_content(path)
+        kind = next((kind for kind, known in FORMATS.items() if known.matches(content)), None)
+        if kind is not None:
+            files.setdefault(kind, []).append(_read(content, kind))
+    if len(files) > 1:
+        raise ResultsError(f"{name}: holds results of {' and '.join(files)}; name the files of one of them")
+    if not files:
+        raise ResultsError(f"{name}: has no results of a known format; known are {', '.join(FORMATS)} (id, score)")
+    ((kind, read),) = files.items()
+    return kind, read
+
+
+def _read(content: Content, kind: str) -> ResultFile:
+    try:
+        return FORMATS[kind].read(content)
+    except (ValueError, LookupError, RecursionError) as error:
+        if isinstance(error, ResultsError):
+            raise
+        raise ResultsError(f"{content.path}: cannot be read as {kind} ({error}); write it again") from error
+
+
+def _table(rows: Sequence[Mapping[str, object]], name: str) -> ResultFile:
+    path = Path(name)
+    try:
+        known = msgspec.convert(list(rows), list[table.TableRow], strict=False)
+    except msgspec.ValidationError as error:
+        raise ResultsError(f"{name}: cannot be read ({error}); each row needs id and score") from error
+    return ResultFile(path=path, samples=tuple(table.samples_of(known, path)))
+
+
+def read_content(path: Path) -> Content:
+    """Read a file as far as its format can be told; raise ResultsError for one that cannot be read."""
+    try:
+        data = read_outside(path, limit_bytes=LIMIT_BYTES)
+        if data.startswith(GZIP):
+            data = gzip.decompress(data)
+    except (OSError, EOFError, zlib.error) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ResultsError(f"{path}: cannot be read ({reason}); {WRITTEN}") from error
+    text = data.lstrip()
+    if not text:
+        raise ResultsError(f"{path}: is empty; {WRITTEN}")
+    if data.startswith(b"PK"):
+        return Content(path=path, data=data)
+    if text[:1] not in (b"{", b"["):
+        header = data.partition(b"\n")[0].decode("utf-8-sig", "replace")
+        columns = {name.strip(' "\r\t'): None for name in header.split(",")}
+        return Content(path=path, data=data, value=columns)
+    first, _, rest = text.partition(b"\n")
+    try:
+        value = json.loads(first)
+    except ValueError:
+        # Most likely a value over several lines.
+        return _whole(path, data, _json(path, text))
+    is_whole = not rest.strip() and not path.name.removesuffix(".gz").endswith(".jsonl")
+    if is_whole and not (isinstance(value, dict) and value.keys() >= table.REQUIRED):
+        return _whole(path, data, value)
+    lines = [line for line in text.split(b"\n") if line.strip()]
+    notes = []
+    if not data.endswith(b"\n") and _is_torn(lines[-1]):
+        lines.pop()
+        notes.append("its last line is torn, as an interrupted program leaves it")
+    return Content(path=path, data=data, lines=tuple(lines), value=value, notes=tuple(notes))
+
+
+def _whole(path: Path, data: bytes, value: object) -> Content:
+    """Return the content of a file with one JSON value; the records of a list are as lines."""
+    if isinstance(value, list) and value:
+        return Content(path=path, data=data, lines=tuple(map(msgspec.json.encode, value)), value=value[0])
+    return Content(path=path, data=data, value=value)
+
+
+def _json(path: Path, text: bytes) -> object:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ResultsError(f"{path}: is no JSON ({error}); write it again") from error
+
+
+def _is_torn(line: bytes) -> bool:
+    try:
+        json.loads(line)
+    except ValueError:
+        return True
+    return False
+
+
+def _newest(files: Sequence[ResultFile], name: str) -> tuple[list[ScoredSample], list[str]]:
+    """Return the samples of the newest run of every task, and notes that name the older ones."""
+    by_place: dict[tuple[str, int], list[tuple[ResultFile, list[ScoredSample]]]] = {}
+    for file in files:
+        own: dict[tuple[str, int], list[ScoredSample]] = {}
+        for sample in file.samples:
+            own.setdefault((sample.task, sample.length), []).append(sample)
+        for place, samples in own.items():
+            by_place.setdefault(place, []).append((file, samples))
+    chosen: list[ScoredSample] = []
+    left_out: set[str] = set()
+    for (task, _), runs in by_place.items():
+        runs.sort(key=lambda run: run[0].stamp)
+        if len(runs) > 1 and runs[-1][0].stamp == runs[-2][0].stamp:
+            raise ResultsError(
+                f"{name}: {task} is in {runs[-2][0].path} and in {runs[-1][0].path}; name the files of one run"
+            )
+        chosen += runs[-1][1]
+        left_out.update(str(file.path) for file, _ in runs[:-1])
+    notes = [f"{file.path}: {note}" for file in files for note in file.notes]
+    if left_out:
+        notes.append(f"{name}: older runs are left out: {counted(sorted(left_out), MOST_NAMED)}")
+    return chosen, notes
+
+
+def _identity(sample: ScoredSample, known: Mapping[str, ScoredSample]) -> str:
+    """Return what identifies a sample: the hash of its document, else its id. Equal documents are numbered."""
+    if not sample.document:
+        return sample.id
+    identity, number = sample.document, 1
+    while identity in known and known[identity].id != sample.id:
+        number += 1
+        identity = f"{sample.document} {number}"
+    return identity
+
+
+def _metrics(samples: Sequence[ScoredSample], reading: Reading, name: str) -> dict[str, str]:
+    """Return the metric of every task that is compared.
+
+    A name without its filter, such as `exact_match`, is enough where a task has it with one filter only.
+    """
+    known: dict[str, dict[str, None]] = {}
+    for sample in samples:
+        known.setdefault(sample.task, {}).update(dict.fromkeys(sample.scores))
+    chosen = {}
+    for task, metrics in known.items():
+        named: list[str] = []
+        for wanted in reading.metrics:
+            named = named or [metric for metric in metrics if metric == wanted]
+            named = named or [metric for metric in metrics if metric.partition(",")[0] == wanted]
+        if reading.metrics and not named:
+            wanted = reading.metrics[0]
+            raise ResultsError(f"--metric: {name} has no {wanted!r} of {task}; {known_names(wanted, metrics)}")
+        possible = named or list(metrics)
+        if len(possible) > 1:
+            raise ResultsError(f"{name}: {task} has {', '.join(possible)}; choose one with --metric")
+        chosen[task] = possible[0]
+    return chosen
+
+
+def _is_lower_better(metric: str, reading: Reading) -> bool:
+    return reading.lower_is_better or metric.partition(",")[0].lower() in LOWER_IS_BETTER
+
+
+def _share(sample: ScoredSample, metric: str, reading: Reading, name: str) -> float:
+    """Return a score from 0 to 1, of which more is better; raise ResultsError for one that is none."""
+    score = sample.scores[metric]
+    if isinstance(score, str):
+        score = {"true": 1, "false": 0}.get(score.strip().lower(), score)
+    try:
+        number = float(score)  # type: ignore[arg-type]  # whatever is no number is refused
+    except (TypeError, ValueError):
+        number = math.nan
+    place = f"{name}: {metric} of sample {sample.id} of {sample.task} is {str(score)[:40]}"
+    if not math.isfinite(number):
+        raise ResultsError(f"{place}; write a number")
+    scale = 1.0 if reading.scale is None else reading.scale
+    if not 0 <= number <= scale:
+        advice = "give --scale with the best score, such as --scale 100" if reading.scale is None else "see --scale"
+        raise ResultsError(f"{place}, not from 0 to {scale:g}; {advice}")
+    share = number / scale
+    return 1 - share if _is_lower_better(metric, reading) else share
