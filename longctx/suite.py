@@ -1,4 +1,4 @@
-"""Run pytest on the suite in this process. SIGHUP ends it as Ctrl-C does.
+"""Run pytest on the suite in this process. SIGTERM and SIGHUP end it as Ctrl-C does.
 
 pytest shows the place in the code at which Ctrl-C reached it; before it can do that, Python does.
 """
@@ -7,18 +7,16 @@ from __future__ import annotations
 
 import os
 import runpy
-import signal
 import sys
-from types import FrameType
+
+from longctx.fixtures import interrupts
 
 INTERRUPTED = 2
 
 
 def main() -> None:
     """Exit as `python -m pytest` does; with 2 and one line if Ctrl-C comes before pytest has read its options."""
-    # Not if `nohup` has it ignored.
-    if signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:
-        signal.signal(signal.SIGHUP, _interrupt)
+    interrupts.end_as_ctrl_c()
     try:
         runpy.run_module("pytest", run_name="__main__", alter_sys=True)
     except KeyboardInterrupt:
@@ -26,10 +24,6 @@ def main() -> None:
         sys.stderr.flush()
         # Python may otherwise end itself by the signal again.
         os._exit(INTERRUPTED)
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
 
 
 if __name__ == "__main__":

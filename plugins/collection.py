@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from longctx.fixtures import interrupts
 from longctx.fixtures.cli import ERROR_CHARACTERS, print_line
 from longctx.fixtures.installation import CASES_DIRECTORY
 from longctx.fixtures.records import Case
@@ -36,7 +37,10 @@ def pytest_configure(config: pytest.Config) -> None:
     for flag in REMOVED:
         if getattr(config.option, flag, None) is not None:
             raise usage_error(removed_option(flag))
-    if hasattr(config, "workerinput") or not _collects_cases(config):
+    is_worker = hasattr(config, "workerinput")
+    if (is_worker and "longctx_run" in config.workerinput) or (not is_worker and _collects_cases(config)):
+        interrupts.end_as_ctrl_c()
+    if is_worker or not _collects_cases(config):
         return
     option = config.option
     try:

@@ -27,6 +27,7 @@ from longctx.plugins.collection import usage_error
 from longctx.plugins.config.invocation import typed_command
 from longctx.plugins.config.option import PATHS, Option
 from longctx.plugins.config.options import REPORT_OPTIONS, RUN_OPTIONS
+from longctx.plugins.gate_tests import passed_report
 from longctx.plugins.report.document import document
 from longctx.plugins.report.markdown import markdown
 from longctx.plugins.report.sample_files import inspect_logs, sample_lines
@@ -357,6 +358,17 @@ def _describe_in_junit(config: pytest.Config, document: JsonReport) -> None:
         xml.add_global_property("run.exit_code", str(verdict.exit_code))
         for reason in verdict.reasons:
             xml.add_global_property("run.reason", reason)
+    stats = xml.stats
+    if verdict is not None and verdict.exit_code and not stats["failure"] + stats["error"]:
+        # An interrupted run has no failed test, and CI would show it as passed.
+        for when in ("call", "teardown"):
+            report = passed_report("run", "longctx", when)
+            if when == "call":
+                report.outcome, report.longrepr = (
+                    "failed",
+                    next(iter(verdict.reasons), f"exit code {verdict.exit_code}"),
+                )
+            xml.pytest_runtest_logreport(report)
     # A test that its worker died over has no name; the worker that finished the case reports it under its name.
     xml.node_reporters_ordered = [node for node in xml.node_reporters_ordered if node.to_xml().get("name")]
     entries = {entry.id: entry for entry in document.cases}

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from longctx.fixtures import interrupts
 from longctx.fixtures.lengths import format_length
 from longctx.fixtures.shown_text import known_names
 from longctx.plugins.stash import CONTROLLER, GATE_WORD, LISTED_GATES, PROPERTY_WORD, RUN
@@ -151,19 +152,24 @@ def _nothing_selected(config: pytest.Config) -> str:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtestloop(session: pytest.Session) -> Generator[None, object, object]:
-    """End the run without the place in the code at which Ctrl-C reached it, unless --full-trace asks for it."""
+    """End the run without the place in the code at which a signal reached it, unless --full-trace asks for it."""
     config = session.config
     try:
         return (yield)
     except KeyboardInterrupt as interrupt:
         # With another message, pytest-xdist stops after -x or --maxfail.
-        is_from_keyboard = type(interrupt) is KeyboardInterrupt or "keyboard-interrupt" in str(interrupt)
-        if CONTROLLER not in config.stash or not is_from_keyboard:
+        is_own = type(interrupt) is KeyboardInterrupt
+        if CONTROLLER not in config.stash or not (is_own or "keyboard-interrupt" in str(interrupt)):
             raise
         config.stash[CONTROLLER].is_interrupted = True
         if config.option.fulltrace:
             raise
-    pytest.exit("Ctrl-C", returncode=int(pytest.ExitCode.INTERRUPTED))
+        # Only Python's own, for Ctrl-C, has no text.
+        cause = str(interrupt) if is_own and interrupt.args else "Ctrl-C"
+    finally:
+        # What follows, the evaluation and the reports, ends by itself.
+        interrupts.ignore_stops()
+    pytest.exit(cause, returncode=int(pytest.ExitCode.INTERRUPTED))
 
 
 @pytest.hookimpl(wrapper=True, trylast=True)

@@ -13,8 +13,8 @@ from dataclasses import asdict, replace
 import msgspec
 
 from longctx.fixtures.engines import Engine, EngineError, Prefetching, Scoring, TimeUp
-from longctx.fixtures.engines.base import Timed
-from longctx.fixtures.records import Case, EngineFacts, Generation
+from longctx.fixtures.engines.base import Batching, Timed
+from longctx.fixtures.records import Case, EngineFacts, Generation, Prompt
 from longctx.fixtures.tasks.task import gold_likelihood
 from longctx.plugins.config.run import Run
 from longctx.plugins.evidence.clusters import SampleRef
@@ -354,12 +354,13 @@ class Worker:
     def _generate(self, batch: Batch, jobs: Sequence[Job]) -> None:
         """Run the engine on the jobs, and journal the results."""
         journal = batch.model.journal
-        open_jobs = list(jobs)
+        open_jobs = dict(enumerate(jobs))
         answered: list[tuple[Job, Generation]] = []
+        prompts = [job.sample.prompt for job in jobs]
         try:
             with self.stopwatch.measure_engine(batch.engine):
-                for generation in batch.engine.generate([job.sample.prompt for job in jobs]):
-                    job = open_jobs.pop(0)
+                for place, generation in _complete_answers(batch.engine, prompts):
+                    job = open_jobs.pop(place)
                     self.computed_samples += 1
                     if self.builder.is_assisted(job.sample):
                         # A judge scores all of them at the same time, and never while the model waits.
@@ -370,7 +371,7 @@ class Worker:
         except EngineError as error:
             # The error is about the first job without an answer. The others are tried again later, except for answers
             # that a prefetching engine has already.
-            failed, *others = open_jobs
+            failed, *others = open_jobs.values()
             if isinstance(error, TimeUp):
                 journal.release(failed.key)
             else:
@@ -418,6 +419,13 @@ class Worker:
 
     def _is_late(self) -> bool:
         return self.run.deadline is not None and time.time() >= self.run.deadline
+
+
+def _complete_answers(engine: Engine, prompts: Sequence[Prompt]) -> Iterator[tuple[int, Generation]]:
+    """Return an iterator over all answers, each with the place of its prompt; raise EngineError as engines do."""
+    if isinstance(engine, Batching):
+        return engine.generate_unordered(prompts)
+    return enumerate(engine.generate(prompts))
 
 
 def _most_batches_ahead(wanted: int, batch_size: int, workers: int) -> int:

@@ -80,7 +80,7 @@ def test_objects_exempt_from_garbage_collection_end_with_the_process() -> None:
     assert ended.stdout == "ended\n"
 
 
-@pytest.mark.parametrize("name", ["SIGINT", "SIGHUP"])
+@pytest.mark.parametrize("name", ["SIGINT", "SIGHUP", "SIGTERM"])
 def test_a_signal_before_the_first_sample_is_one_line(name: str) -> None:
     """An import that it reaches ends first, because an extension module may crash if it does not."""
     code = (

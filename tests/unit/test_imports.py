@@ -23,8 +23,8 @@ PLACES = (*LINKED, "longctx")
 # named here. The longest name that fits a module is its room.
 COMMON = ("fixtures.records", "fixtures.seeding", "fixtures.lengths", "fixtures.versions", "fixtures.cli",
     "fixtures.heavy_imports", "fixtures.dtypes", "fixtures.atomic_files", "fixtures.shown_text",
-    "fixtures.outside_files", "fixtures.installation", "fixtures.supervisor", "fixtures.thinking",
-    "fixtures.words")  # fmt: skip
+    "fixtures.outside_files", "fixtures.installation", "fixtures.interrupts", "fixtures.supervisor",
+    "fixtures.thinking", "fixtures.words")  # fmt: skip
 # Mathematics, thresholds and verdicts, in this order.
 DECISIONS = ("plugins.evidence", "plugins.thresholds", "plugins.verdicts")
 ROOMS: dict[str, tuple[str, ...]] = {
@@ -74,7 +74,8 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "plugins.stash"),
     "plugins.progress": ("fixtures", *DECISIONS, "plugins.journal", "plugins.plan", "plugins.runner",
         "plugins.stash"),
-    "plugins.reports": ("fixtures", "plugins.config", "plugins.collection", "plugins.report", "plugins.stash"),
+    "plugins.reports": ("fixtures", "plugins.config", "plugins.collection", "plugins.gate_tests", "plugins.report",
+        "plugins.stash"),
     "plugins.status_words": (*DECISIONS, "plugins.stash"),
     "tests_longctx": (),
     # The command `longctx`: it starts all others.
