@@ -50,38 +50,16 @@ def measure_model(
 ) -> dict[str, Any]:
     """Measure the cases of the tasks, or all that the options select, and return the fields of `longctx.Report`."""
     started, clock = datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic()
-    in_memory = not isinstance(model, str | Path)
-    arguments = _arguments(name if in_memory else str(model), options, in_memory=in_memory)
-    if not in_memory and tokenizer is not None:
-        raise TypeError("tokenizer: the checkpoint has its own; leave it out, or give a model in memory")
     with ExitStack() as stack:
-        scratch = Path(stack.enter_context(TemporaryDirectory(prefix="longctx-")))
-        invocation = Invocation(
-            arguments=arguments,
-            root=SUITE,
-            directory=Path.cwd(),
-            local_workers=None,
-            is_narrowed=tasks is not None,
-            add_cleanup=stack.callback,
-        )
-        checkpoint, loaded = None, None
-        if in_memory:
-            checkpoint, loaded = _save_description(model, tokenizer, scratch / "model", name=name), _as_loaded(model)
-            arguments.journal = arguments.journal or str(scratch / "journal")
-            stack.callback(model.train, model.training)
-            model.eval()
-        check_values(arguments)
-        run, materials = describe_run(invocation, checkpoint, loaded)
-        missing = sorted(set(tasks or ()) - {case.task for case in run.available})
-        if missing:
-            raise ValueError(f"task_names: no case of {missing[0]!r} in this run; longctx tasks lists all")
-        run = prepare(run, materials, invocation)
+        run, materials = _prepared(model, tokenizer, name, tasks, options, stack)
         controller = Controller(run)
-        controller.selected = tuple(case for case in run.available if tasks is None or case.task in tasks)
+        controller.selected = _of_tasks(run, tasks)
         settings = run.engine_settings("model")
         engine = partial(open_engine, run, run.checkpoint, settings)
-        if in_memory:
+        if not isinstance(model, str | Path):
             engine = partial(_engine_in_memory, run, model, tokenizer)
+            stack.callback(model.train, model.training)
+            model.eval()
         controller.reports = _measure(run, materials, controller.selected, engine)
         evaluation = controller.evaluate()
         summary = RunSummary(
@@ -96,6 +74,50 @@ def measure_model(
         )
         samples = tuple(json.loads(line) for line in sample_lines(summary))
         return {"document": report_data(document(summary)), "samples": samples, "passed": not fails(run, evaluation)}
+
+
+def check_measurement(
+    model: Any, tokenizer: Any, *, name: str, tasks: Collection[str] | None, options: Mapping[str, Any]
+) -> None:
+    """Raise what `measure_model` would raise, and ValueError for a case that does not fit; run no model."""
+    with ExitStack() as stack:
+        run, _ = _prepared(model, tokenizer, name, tasks, options, stack)
+        misfits = [run.misfits[case.id] for case in _of_tasks(run, tasks) if case.id in run.misfits]
+        if misfits:
+            raise ValueError(misfits[0])
+
+
+def _prepared(
+    model: Any, tokenizer: Any, name: str, tasks: Collection[str] | None, options: Mapping[str, Any], stack: ExitStack
+) -> tuple[Run, Materials]:
+    """Return the run of a measurement and what its samples are made from; `stack` removes its files."""
+    in_memory = not isinstance(model, str | Path)
+    arguments = _arguments(name if in_memory else str(model), options, in_memory=in_memory)
+    if not in_memory and tokenizer is not None:
+        raise TypeError("tokenizer: the checkpoint has its own; leave it out, or give a model in memory")
+    scratch = Path(stack.enter_context(TemporaryDirectory(prefix="longctx-")))
+    invocation = Invocation(
+        arguments=arguments,
+        root=SUITE,
+        directory=Path.cwd(),
+        local_workers=None,
+        is_narrowed=tasks is not None,
+        add_cleanup=stack.callback,
+    )
+    checkpoint, loaded = None, None
+    if in_memory:
+        checkpoint, loaded = _save_description(model, tokenizer, scratch / "model", name=name), _as_loaded(model)
+        arguments.journal = arguments.journal or str(scratch / "journal")
+    check_values(arguments)
+    run, materials = describe_run(invocation, checkpoint, loaded)
+    missing = sorted(set(tasks or ()) - {case.task for case in run.available})
+    if missing:
+        raise ValueError(f"task_names: no case of {missing[0]!r} in this run; longctx tasks lists all")
+    return prepare(run, materials, invocation), materials
+
+
+def _of_tasks(run: Run, tasks: Collection[str] | None) -> tuple[Case, ...]:
+    return tuple(case for case in run.available if tasks is None or case.task in tasks)
 
 
 def _measure(
