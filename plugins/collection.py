@@ -37,10 +37,11 @@ def pytest_configure(config: pytest.Config) -> None:
     for flag in REMOVED:
         if getattr(config.option, flag, None) is not None:
             raise usage_error(removed_option(flag))
-    is_worker = hasattr(config, "workerinput")
-    if (is_worker and "longctx_run" in config.workerinput) or (not is_worker and _collects_cases(config)):
+    sent = getattr(config, "workerinput", None)
+    is_run = _collects_cases(config) if sent is None else "longctx_run" in sent
+    if is_run:
         interrupts.end_as_ctrl_c()
-    if is_worker or not _collects_cases(config):
+    if sent is not None or not is_run:
         return
     option = config.option
     try:
