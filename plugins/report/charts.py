@@ -9,7 +9,7 @@ from itertools import groupby
 
 from markupsafe import Markup, escape
 
-from longctx.plugins.report.tables import Table, text_row
+from longctx.plugins.report.tables import Cell, Row, Table, text_row
 
 SHADES = 20
 DIFFERENCE_STEPS = (0.5, 2, 5, 10, 20)
@@ -19,6 +19,12 @@ WIDTH, HEIGHT = 360, 210
 LEFT, RIGHT, TOP, BOTTOM = 30, 12, 22, 24
 LABEL_WIDTH = 7
 """Width of one character of a tick label."""
+
+MOST_LINES = 8
+"""The lines of one chart that colours and dashes tell apart; style.css has a class for each."""
+
+LEGEND_ROW = 15
+"""Height of a row of a legend, which names two lines."""
 
 MOST_LABELS = 9
 """With more points than this, only the most informative ones are labelled."""
@@ -169,6 +175,38 @@ def score_charts(series: Sequence[Series], labels: Sequence[str]) -> list[Chart]
     return charts
 
 
+def lines_charts(groups: Mapping[str, Sequence[Series]], labels: Sequence[str]) -> list[Chart]:
+    """Return a chart for each group of series of scores, with a line for each series; all are on one scale."""
+    values = list[float | None]()
+    for group in groups.values():
+        for series in group:
+            values += series.values
+    axis = score_axis(_lowest_of(values))
+    return [_lines_chart(name, group, labels, axis) for name, group in groups.items()]
+
+
+def _lines_chart(name: str, group: Sequence[Series], labels: Sequence[str], axis: Axis) -> Chart:
+    places, drawn, rows = _places(len(labels)), [*_grid(labels, axis)], []
+    scale = Scale(values=(axis.low, axis.high), coordinates=(HEIGHT - BOTTOM, TOP))
+    for number, series in enumerate(group):
+        points = [(places[place], scale(value)) for place, value in enumerate(series.values) if value is not None]
+        drawn.append(element("polyline", class_=f"line l{number}", points=_points(points)))
+        drawn += [element("circle", class_=f"dot l{number}", cx=x, cy=y, r=3) for x, y in points]
+        x, y = LEFT + number % 2 * (WIDTH - LEFT) / 2, HEIGHT + LEGEND_ROW * (number // 2 + 1)
+        drawn.append(element("line", class_=f"line l{number}", x1=x, x2=x + 22, y1=y - 4, y2=y - 4))
+        drawn.append(element("text", series.name, class_="tick", x=x + 27, y=y))
+        cells = []
+        for value, ends in zip(series.values, series.intervals, strict=True):
+            interval = "" if ends is None else f"{axis.label(ends[0])} to {axis.label(ends[1])}"
+            cells.append(Cell(text="-" if value is None else axis.label(value), interval=interval))
+        rows.append(Row(name=series.name, cells=tuple(cells)))
+    spoken = "; ".join(f"{row.name} {', '.join(cell.text for cell in row.cells)}" for row in rows)
+    view = f"0 0 {WIDTH} {HEIGHT + LEGEND_ROW * math.ceil(len(group) / 2) + 5}"
+    svg = element("svg", *drawn, viewBox=view, role="img", aria_label=f"{name} at {', '.join(labels)}: {spoken}")
+    table = Table(name=name, corner="setting", columns=tuple(labels), rows=tuple(rows))
+    return Chart(svg=svg, note="", table=table)
+
+
 def _lowest_of(values: Iterable[float | None]) -> float:
     """Return where the axes of charts side by side begin: at 50 if all their values lie above it, else 0.
 
@@ -176,6 +214,19 @@ def _lowest_of(values: Iterable[float | None]) -> float:
     """
     smallest = min((value for value in values if value is not None), default=0.0)
     return UPPER_HALF if smallest > UPPER_HALF + UPPER_HALF_MARGIN else 0.0
+
+
+def _grid(labels: Sequence[str], axis: Axis) -> Iterator[Markup]:
+    """Yield the lines of the grid, and the texts of both axes."""
+    scale = Scale(values=(axis.low, axis.high), coordinates=(HEIGHT - BOTTOM, TOP))
+    for value, label in axis.ticks:
+        y = scale(value)
+        yield element("line", class_="grid", x1=LEFT, x2=WIDTH - RIGHT, y1=y, y2=y)
+        yield element("text", label, class_="tick", x=LEFT - 5, y=y + 3.5, text_anchor="end")
+    width = max(map(len, labels), default=1) * LABEL_WIDTH
+    every = math.ceil(len(labels) * width / (WIDTH - LEFT - RIGHT)) or 1
+    for x, label in [*zip(_places(len(labels)), labels, strict=True)][::every]:
+        yield element("text", label, class_="tick", x=x, y=HEIGHT - 7, text_anchor="middle")
 
 
 def _drawn(series: Series, labels: Sequence[str], axis: Axis) -> Iterator[Markup]:
@@ -187,14 +238,7 @@ def _drawn(series: Series, labels: Sequence[str], axis: Axis) -> Iterator[Markup
         # What lies beyond the axis is drawn at its end.
         return scale(min(axis.high, max(axis.low, value)))
 
-    for value, label in axis.ticks:
-        y = scale(value)
-        yield element("line", class_="grid", x1=LEFT, x2=right, y1=y, y2=y)
-        yield element("text", label, class_="tick", x=LEFT - 5, y=y + 3.5, text_anchor="end")
-    width = max(map(len, labels), default=1) * LABEL_WIDTH
-    every = math.ceil(len(labels) * width / (WIDTH - LEFT - RIGHT)) or 1
-    for x, label in [*zip(places, labels, strict=True)][::every]:
-        yield element("text", label, class_="tick", x=x, y=HEIGHT - 7, text_anchor="middle")
+    yield from _grid(labels, axis)
     bands = [None if ends is None else (height(ends[0]), height(ends[1])) for ends in series.intervals]
     for band in _bands(places, bands):
         yield element("polygon", class_="band", points=band)

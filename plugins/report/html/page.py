@@ -16,7 +16,7 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
 from longctx.fixtures.records.report import JsonReport
-from longctx.plugins.report.charts import SHADES, Series, score_charts
+from longctx.plugins.report.charts import SHADES, Series, lines_charts, score_charts
 from longctx.plugins.report.page_samples import Samples, samples_of
 from longctx.plugins.report.sections.comparison import comparison_notes, difference_tables
 from longctx.plugins.report.sections.cost import cost_text, partial_note
@@ -31,6 +31,7 @@ from longctx.plugins.report.sections.scores import (
     depth_tables,
     score_notes,
     score_tables,
+    setting_series,
 )
 from longctx.plugins.report.sections.suites import frontier_notes, question_notes
 from longctx.plugins.report.summary import RunSummary
@@ -65,6 +66,7 @@ def page(document: JsonReport, details: Details) -> str:
     All texts of the document must be visible; Jinja and the SVG layer escape their markup.
     """
     likelihood, regression = document.likelihood, document.regression
+    lengths = [short_length(length) for length in tested_lengths(document)]
     return render(
         "report.html.j2",
         script=resource("script.js"),
@@ -77,7 +79,8 @@ def page(document: JsonReport, details: Details) -> str:
         verdict=document.verdict or run_verdict(document),
         partial=partial_note(document),
         effective_length=effective_length_of(document),
-        charts=score_charts(details.ruler, [short_length(length) for length in tested_lengths(document)]),
+        charts=score_charts(details.ruler, lengths),
+        settings=lines_charts(setting_series(document), lengths),
         tables=score_tables(document),
         score_notes=_texts(score_notes(document)),
         at_confidence=at_confidence(document),

@@ -310,23 +310,27 @@ def wording_twins(measured: Measured) -> tuple[WordingTwins, ...]:
 
 def _differences(measured: Measured, first: Case, second: Case) -> CaseValues:
     """Return the differences first - second on the samples that both have answered, and their haystacks."""
-    results = [measured.results.get(case.id) for case in (first, second)]
-    outcomes, others = (() if result is None or result.error else result.outcomes for result in results)
-    scores = {outcome.index: outcome.score.value for outcome in others}
-    paired = [outcome for outcome in outcomes if outcome.index in scores]
-    differences = np.array([outcome.score.value - scores[outcome.index] for outcome in paired], dtype=np.float64)
-    return differences, np.array([first.haystack(outcome.index) for outcome in paired], dtype=np.intp)
+    scores, others = _scores(measured, first), _scores(measured, second)
+    shared = [index for index in scores if index in others]
+    differences = np.array([scores[index] - others[index] for index in shared], dtype=np.float64)
+    return differences, np.array([first.haystack(index) for index in shared], dtype=np.intp)
+
+
+def _scores(measured: Measured, case: Case) -> dict[int, float]:
+    """Return the scores of a case by sample; none after an error."""
+    result = measured.results.get(case.id)
+    if result is None or result.error is not None:
+        return {}
+    return {outcome.index: outcome.score.value for outcome in result.outcomes}
 
 
 def _paired_difference(cases: Sequence[CaseValues]) -> PairedDifference:
     """Return the mean of the cases' mean differences. Every case has a pair."""
     means = [float(values.mean()) for values, _ in cases]
+    pairs = sum(values.size for values, _ in cases)
     low, high = difference_interval([[case] for case in cases], alpha=ESTIMATE_ALPHA)
-    return PairedDifference(
-        difference=to_points(math.fsum(means) / len(means)),
-        interval=(to_points(low), to_points(high)),
-        pairs=sum(values.size for values, _ in cases),
-    )
+    interval = to_points(low), to_points(high)
+    return PairedDifference(difference=to_points(math.fsum(means) / len(means)), interval=interval, pairs=pairs)
 
 
 def means_by_length(evaluation: Evaluation, cases: Sequence[Case]) -> ByLength:
@@ -396,20 +400,19 @@ def _reply_text(reply: ReplyResult) -> str:
 
 def _wording_text(twins: WordingTwins) -> str:
     """Return the differences in all and of the tasks that differ most."""
-    head = f"{twins.first} minus {twins.second} at {short_length(twins.length)}: "
-    by_size = {task: abs(pairs.difference) for task, pairs in twins.tasks.items() if pairs and pairs.difference}
-    tasks = [f"{task} {_paired_text(twins.tasks[task])}" for task in sorted(by_size, key=by_size.__getitem__)[::-1]]
+    head = f"{twins.first} minus {twins.second} at {short_length(twins.length)}"
     missing = [task for task, pairs in twins.tasks.items() if pairs is None]
-    if missing:
-        total = f"not measured, no sample under both wordings of {counted(missing, MOST_TWINS)}"
+    if twins.total is None:
+        head += f": not measured, no sample under both wordings of {counted(missing, MOST_TWINS)}"
     else:
-        total = f"{_paired_text(twins.total)} on {twins.total.pairs if twins.total else 0} pairs"
-    return f"{head}{total}{'; ' if tasks else ''}{counted(tasks, MOST_TWINS)}"
+        head += f": {_paired_text(twins.total)} on {twins.total.pairs} pairs"
+    known = [(task, pairs) for task, pairs in twins.tasks.items() if pairs is not None and pairs.difference]
+    known.sort(key=lambda pair: -abs(pair[1].difference))
+    shown = [f"{task} {_paired_text(pairs)}" for task, pairs in known]
+    return "; ".join([head, *([counted(shown, MOST_TWINS)] if shown else [])])
 
 
-def _paired_text(pairs: PairedDifference | None) -> str:
-    if pairs is None:
-        return "-"
+def _paired_text(pairs: PairedDifference) -> str:
     return f"{shown_number(pairs.difference, signed=True)} ({shown_interval(pairs.interval, signed=True)})"
 
 
