@@ -88,7 +88,6 @@ class SuiteOptions:
     """The loss that a comparison with a baseline allows, from the thresholds file."""
 
     def for_step(self, step: int) -> list[str]:
-        """Return the options for a checkpoint."""
         return [*self.given, *(["--seed", str(step)] if self.seed_by_step else [])]
 
 

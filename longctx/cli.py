@@ -111,7 +111,6 @@ def import_command(module: str) -> ModuleType:
 
 
 def _help_lines() -> list[str]:
-    """Return the list of all commands."""
     return [
         "usage: longctx COMMAND [OPTIONS]",
         "",

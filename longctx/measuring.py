@@ -19,10 +19,8 @@ class Report:
 
     document: Mapping[str, Any]
     """The report, as --report-json writes it."""
-
     samples: tuple[Mapping[str, Any], ...]
     """All measured samples, as --samples-jsonl writes them."""
-
     passed: bool
     """True if no gate, no floor and no error fails the run."""
 
@@ -46,7 +44,6 @@ class Report:
         return scalars(report_from(self.document))
 
     def write(self, path: str | Path) -> None:
-        """Write the report as JSON."""
         Path(path).write_text(json.dumps(self.document, indent=1, allow_nan=False) + "\n", encoding="utf-8")
 
 

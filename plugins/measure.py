@@ -144,7 +144,6 @@ def worker_of(session: pytest.Session) -> Worker:
 
 
 def engines_of(config: pytest.Config) -> Engines:
-    """Return the engines of this process."""
     slot = getattr(config, "workerinput", {}).get("longctx_slot", 0)
     return config.stash.setdefault(_ENGINES, Engines(config.stash[RUN], slot=slot))
 

@@ -77,13 +77,10 @@ class _Growth:
 
     first: tuple[int, int]
     """The numbers of results and of computed tokens at the first reading."""
-
     samples: int
     """The number of results now."""
-
     last_seconds: float = -math.inf
     """The time of the clock at which the last result came."""
-
     began_seconds: float | None = None
     """The time at which work on the panel began; None as long as it has not grown."""
 

@@ -43,10 +43,8 @@ class CollectedTests:
 
     keyword: str
     """The text of -k, empty if it named gates."""
-
     paths: tuple[str, ...]
     """The directories, files and node ids on the command line that are about tests."""
-
     cases: tuple[str, ...]
     """The ids of the cases to collect besides."""
 

@@ -160,7 +160,6 @@ def _found(steps: Sequence[Step], edge: Edge) -> dict[str, Any]:
 
 
 def step_line(step: Step, verdict: StepVerdict) -> str:
-    """Return one step's verdict as a line."""
     result = verdict.result
     if result.reading is None:
         return f"step {step.number:<8} skipped  {result.reason}"

@@ -53,7 +53,6 @@ class Diagnosis:
         write_file(folder / "diagnosis.html", self.page().encode())
 
     def document(self) -> bytes:
-        """Return the JSON document."""
         static = self.static
         tensors = [msgspec.to_builtins(change) for change in static.tensors]
         content: dict[str, Any] = {
@@ -75,7 +74,6 @@ class Diagnosis:
         return msgspec.json.format(msgspec.json.encode(content), indent=1) + b"\n"
 
     def page(self) -> str:
-        """Return the page."""
         static, cause = self.static, self.cause
         conspicuous = static.conspicuous
         words = dict(zip(("verdict", "detail"), self.conclusion.partition(": ")[::2], strict=True))
@@ -286,7 +284,6 @@ def _amount(candidate: Candidate, changed: int) -> str:
 
 
 def share(of_loss: Share) -> str:
-    """Return a share with its interval."""
     return f"{of_loss.value:.2f} [{of_loss.low:.2f}, {of_loss.high:.2f}]"
 
 

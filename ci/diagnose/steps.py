@@ -79,7 +79,6 @@ def diagnose(given: argparse.Namespace, command: str) -> int:
 
 
 def _read_case(case: str) -> tuple[Task, int]:
-    """Return the task and the length of a case's id."""
     match = re.fullmatch(r"\w+\[(\w+)-(\w+)\]", case)
     if match is None or match[1] not in TASKS:
         raise DiagnosisError(

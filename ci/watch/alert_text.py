@@ -158,7 +158,6 @@ def _since(alert: Alert) -> str:
 
 
 def _case_line(name: str, case: CaseOutcome) -> str:
-    """Return the loss of a case with its interval."""
     if case.points is None:
         return f"{case_name(name)}: not compared"
     interval = "" if case.interval is None else f" [{case.interval[0]:+.1f}, {case.interval[1]:+.1f}]"
@@ -168,7 +167,6 @@ def _case_line(name: str, case: CaseOutcome) -> str:
 
 
 def _checkpoints(alert: Alert) -> list[tuple[str, str]]:
-    """Return the checkpoints of an alert, and the page of the report."""
     bad = alert.first.checkpoint
     good = alert.last_good.checkpoint if alert.last_good else ""
     if alert.culprit is not None:

@@ -254,7 +254,6 @@ class History:
 
 
 def step_name(step: int) -> str:
-    """Return the name of a step as an anchor."""
     return f"step {step}"
 
 

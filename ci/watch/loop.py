@@ -433,5 +433,4 @@ def every_nth(seen: Iterable[int], measured: Collection[int], number: int) -> se
 
 
 def print_timed(line: str) -> None:
-    """Print a line with the time of day."""
     print_line(f"{time.strftime('%H:%M:%S')} {line}")

@@ -46,7 +46,6 @@ class CaseOutcome(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def case_outcomes(report: JsonReport) -> dict[str, CaseOutcome]:
-    """Return the outcomes of all cases of a report by id."""
     compared = {} if report.regression is None else report.regression.cases
     cases = {case.id: case for case in report.cases}
     states: dict[str, State] = dict.fromkeys(cases, "pass")

@@ -67,7 +67,6 @@ def default_lengths(claimed_length: int | None, tasks: Iterable[Task] = TASKS.va
 
 
 def selected_tasks(options: Options, materials: Materials) -> list[Task]:
-    """Return the tasks of --suite."""
     return [task for task in materials.tasks.values() if is_selected(task, options.suite)]
 
 

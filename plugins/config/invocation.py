@@ -37,22 +37,16 @@ class Invocation:
 
     arguments: Namespace
     """The parsed options, with pytest's own among them; the values of numeric options may still be text."""
-
     root: Path
     """pytest's root directory: the clone of this repository, or the installed package."""
-
     directory: Path
     """The directory in which the command was typed; relative paths start here."""
-
     local_workers: int | None
     """The number of workers on this machine; None if some of them run on other machines."""
-
     is_narrowed: bool
     """True if -k, -m or a test id selects some of the cases, so that a problem of one case need not stop the run."""
-
     add_cleanup: Callable[[Callable[[], None]], object]
     """Registers a function to be called when the run ends."""
-
     announce: Callable[[str], None] = lambda line: None
     """Shows a line before something that may take long."""
 

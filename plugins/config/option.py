@@ -97,7 +97,6 @@ class Option:
 
     @property
     def attribute(self) -> str:
-        """The attribute of parsed arguments."""
         return self.name.replace("-", "_")
 
     @property

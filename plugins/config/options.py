@@ -287,7 +287,6 @@ _ALIASES = {"--junit-xml": "--junitxml", "--numprocesses": "-n"}
 
 
 def declared_by(*declarers: Declarer) -> tuple[Option, ...]:
-    """Return the options that these declare, in the order of the table."""
     return tuple(option for option in OPTIONS if option.declarer in declarers)
 
 

@@ -29,19 +29,14 @@ class Run(RunFacts):
 
     ruler_aspects: dict[str, str] = field(default_factory=dict)
     """All tasks of RULER with their aspect."""
-
     task_families: dict[str, str] = field(default_factory=dict)
     """All tasks with their family, the group of tasks over which a mean is taken."""
-
     formatter: str = ""
     """The fingerprint of the tokenizer and chat template that make the prompts; every worker loads them again."""
-
     scorers: tuple[str, ...] = ()
     """The mode of scoring, the judge and the entailment model, as parts of `samples`."""
-
     deadline: float | None = None
     """The Unix time in seconds after which no sample and no request to a server is started; None without --budget."""
-
     endpoint: Endpoint | None = None
     """The server that runs the model; None if the workers load the checkpoint, or if no model is run."""
 

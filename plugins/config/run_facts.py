@@ -17,28 +17,20 @@ class Baseline:
     """The model that a checkpoint is compared with."""
 
     name: str
-
     fingerprint: str
     """The fingerprint of its checkpoint."""
-
     journal: str
     """The directory of the journal that has or gets its results."""
-
     checkpoint: Checkpoint | None = None
     """The checkpoint to run as far as pairs are needed; None if the journal has all results there will be."""
-
     execution: Mapping[str, str] = field(default_factory=dict)
     """The engine settings under which the journal has the results of a report; empty for a checkpoint."""
-
     path: str | None = None
     """The directory of the checkpoint that a report is about; None for a checkpoint."""
-
     has_other_tokenizer: bool = False
     """True if its tokenizer is another one, whose ids of every prompt have to be compared with the model's."""
-
     limit: str = ""
     """The reason why nothing can be added to the results of a report; empty if something can, or need not."""
-
     differences: tuple[Difference, ...] | None = None
     """What differs between the two checkpoints besides the values of weights; None unless both are on disk."""
 
@@ -52,49 +44,34 @@ class RunFacts:
 
     id: str = ""
     """A new id for every start of pytest."""
-
     options: Options
-
     checkpoint: Checkpoint
     """The checkpoint under test."""
-
     cases: tuple[Case, ...]
     """Every case that the options select, including those in `unavailable` and `misfits`."""
-
     unavailable: dict[str, str] = field(default_factory=dict)
     """The cases that lack data, a judge or enough length, keyed by case id, with the reason; they are skipped."""
-
     misfits: dict[str, str] = field(default_factory=dict)
     """The cases that do not fit their length or this machine, keyed by case id, with the reason; they fail."""
-
     chat: bool = False
     """True if the prompts use a chat template."""
-
     thought_warning: str = ""
     """One line about a thought that the chat template opens, and that is closed; may be empty."""
-
     corpora: str = ""
     """The fingerprint of the texts that samples are made from."""
-
     prompts: str = ""
     """The fingerprint of the wording of all prompts."""
-
     rubrics: Literal["own", "helmet"] = "own"
     """The rubrics of the judge: this project's, or HELMET's from the prompt file."""
-
     samples: str = ""
     """The fingerprint of everything that decides prompts and scores: runs that share it have the same samples."""
-
     yardstick: Reference | None = None
     """The reference scores that `above = "reference"` means; None for those of base or, with a chat template, aligned
     models."""
-
     yardstick_warning: str = ""
     """One line about doubts in the choice of the yardstick; may be empty."""
-
     thresholds: Thresholds
     """The gates and look schedule, limited to the families of tasks that the run has."""
-
     baseline: Baseline | None = None
     """The model that the checkpoint is compared with."""
 

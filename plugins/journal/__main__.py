@@ -140,7 +140,6 @@ def _files_of_dead_workers(directory: Path) -> list[Path]:
 
 
 def _cells(item: SubjectDirectory) -> dict[str, str]:
-    """Return the cells of a subject's row."""
     execution = item.subject.execution
     engine = [execution[key] for key in ("engine", "dtype") if key in execution]
     return {

@@ -164,7 +164,6 @@ class Heartbeat:
 
 
 def worker_file(directory: Path, name: str) -> Path:
-    """Return the path of a worker's file in a journal."""
     return directory / WORKERS / f"{name}.json"
 
 

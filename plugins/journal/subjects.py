@@ -150,7 +150,6 @@ class _Rate:
 
     tokens_per_second: float
     """Prompt tokens per second, those read from a cache included."""
-
     longest_prompt: int
     """The tokens of the longest prompt behind it; longer ones take more time per token."""
 

@@ -38,7 +38,6 @@ class Scale:
 
     values: tuple[float, float]
     """The two values whose coordinates are given; they must differ."""
-
     coordinates: tuple[float, float]
     """The coordinates of these two values."""
 
@@ -108,7 +107,6 @@ class Axis:
     high: float
     ticks: tuple[tuple[float, str], ...]
     """The values with a line of the grid, each with its text."""
-
     label: Callable[[float], str]
     """Return a value as text, beside its point and in the table of the numbers."""
 
@@ -142,7 +140,6 @@ class Chart:
     svg: Markup
     note: str
     """The text beside the heading."""
-
     table: Table
     """The value and the interval at every length or step; its name is the heading."""
 

@@ -319,13 +319,10 @@ class Correlations:
 
     scores: Table
     """The scores of every checkpoint."""
-
     missing: str
     """The measures that not all checkpoints have at a common length; empty if none is missing."""
-
     measures: Table
     """The correlations between RULER, HELMET and its categories; without rows for few checkpoints."""
-
     data_sets: Table
     """The correlations between the data sets that every checkpoint has."""
 
@@ -364,7 +361,6 @@ def correlations(documents: Sequence[JsonReport]) -> Correlations | None:
 
 
 def _data_sets(documents: Sequence[JsonReport]) -> dict[str, list[float]]:
-    """Return the scores of all data sets that every checkpoint has."""
     tables: list[dict[str, dict[str, float | None]]] = []
     for document in documents:
         by_task: dict[str, dict[str, float | None]] = {}

@@ -33,13 +33,10 @@ class Samples:
 
     rows: tuple[Mapping[str, Any], ...]
     """One row per sample, as `_row` describes it."""
-
     wrong: int
     """The number of samples that score below 100."""
-
     flipped: int
     """The number of samples whose score differs from the baseline's."""
-
     total: int
     wrong_shown: int
     flipped_shown: int

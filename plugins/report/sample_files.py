@@ -30,7 +30,6 @@ class PairedSample:
     outcome: Outcome
     baseline_score: float | None
     """The baseline's score from 0 to 1; None without a baseline."""
-
     baseline_answer: BaselineAnswer | None
     """The baseline's answer, if the scores differ and the journal has the answer."""
 
@@ -154,7 +153,6 @@ def _log(summary: RunSummary, case: Case, result: CaseResult) -> dict[str, Any]:
 
 
 def _eval(summary: RunSummary, case: Case) -> dict[str, Any]:
-    """Return the description of the case and the model."""
     run = summary.run
     return {
         "run_id": run.id,

@@ -23,17 +23,13 @@ class Cell:
     text: str = "-"
     interval: str = ""
     """Both ends of the value's interval."""
-
     style: str = "none"
     """The page's style classes of the cell, separated by spaces."""
-
     title: str = ""
     """The tooltip."""
-
     task: str = ""
     length: int | None = None
     """With the task, the case whose samples the cell links to."""
-
     link: str = ""
     """The address of the page that the cell links to."""
 
@@ -46,7 +42,6 @@ class Row:
     cells: tuple[Cell, ...]
     kind: RowKind = "task"
     """A task; a mean over tasks; a total, the mean over a whole suite; or a detail of the row above it."""
-
     samples: int | None = None
 
 
@@ -68,7 +63,6 @@ class Note:
     text: str
     name: str = ""
     """The word that stands before the text in the terminal."""
-
     tone: Tone = ""
     is_bold: bool = False
 
@@ -79,7 +73,6 @@ def notes(name: str, texts: Iterable[str], tone: Tone = "") -> list[Note]:
 
 
 def text_row(name: str, *texts: str, kind: RowKind = "task") -> Row:
-    """Return a row of cells that are text only."""
     return Row(name=name, kind=kind, cells=tuple(Cell(text=text) for text in texts))
 
 
@@ -94,7 +87,6 @@ def verdict_cell(verdict: str | None) -> Cell:
 
 
 def tested_lengths(document: JsonReport) -> list[int]:
-    """Return the tested lengths in ascending order."""
     return sorted({case.length for case in document.cases})
 
 
@@ -127,7 +119,6 @@ def counted(names: Sequence[str], most: int) -> str:
 
 
 def plural(count: int, one: str, many: str) -> str:
-    """Return a count with its noun."""
     return f"{count:,} {one if count == 1 else many}"
 
 

@@ -36,7 +36,6 @@ class ModelUnderTest:
 
     journal: Journal
     """The model's results."""
-
     engine: Callable[[], Engine] | None
     """Loads the engine that computes new results; None if the journal is all there will be."""
 
@@ -48,10 +47,8 @@ class Batch:
     panel: Panel
     model: ModelUnderTest
     engine: Engine
-
     samples: Mapping[str, SampleRef]
     """The claimed samples by journal key."""
-
     built: Future[Built]
     """The samples with their prompts, built in the background."""
 

@@ -52,11 +52,9 @@ class PanelState:
 
     @property
     def executions(self) -> dict[str, Mapping[str, str]]:
-        """Return the execution settings of each journal."""
         return {role: journal.subject.execution for role, journal in self.journals.items()}
 
     def keys(self, panel: Panel) -> Mapping[SampleRef, str]:
-        """Return the journal keys of the panel's samples."""
         place = (panel.family, panel.length)
         if place not in self._keys:
             self._keys[place] = {

@@ -30,25 +30,18 @@ class CaseReport:
 
     error: str | None = None
     """The line with which the test failed; None if it did not fail."""
-
     samples: int = 0
     """The number of the case's results that the worker read in the journal when the test ended."""
-
     likelihoods: int = 0
     """The number of the case's likelihoods that the worker read in the journal when the test ended."""
-
     computed_samples: int = 0
     """The number of samples that the worker ran the model on during the test, those of other cases included."""
-
     seconds: Mapping[str, float] = field(default_factory=dict)
     """The time of the worker by activity since the case before it."""
-
     executions: Executions = field(default_factory=dict)
     """The execution settings under which the journal keeps the results, of "model" and, with one, of "baseline"."""
-
     facts: EngineFacts | None = None
     """The facts of the engine if the worker loaded one."""
-
     inspection: Inspection | None = None
     """The result of --preflight."""
 

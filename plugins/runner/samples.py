@@ -38,15 +38,11 @@ class Job:
 
     case: str
     """The case id."""
-
     key: str
     """The journal key of the sample's identity."""
-
     sample: Sample
-
     prompt: str
     """The journal key of the prompt: samples with the same prompt share one answer."""
-
     gold: GoldPrompts | None = None
     """The texts on which the likelihood of the gold answer is measured; None if only an answer is wanted."""
 
@@ -57,10 +53,8 @@ class _Refusal:
 
     case: str
     """The case id."""
-
     key: str
     """The journal key of the sample's identity."""
-
     reason: str
     """One line that says why."""
 

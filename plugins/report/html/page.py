@@ -48,12 +48,10 @@ class Details:
 
     ruler: tuple[Series, ...]
     """RULER's mean and those of its aspects; empty for a run without RULER."""
-
     samples: Samples
 
 
 def details(summary: RunSummary) -> Details:
-    """Return the details of the run of a summary."""
     measured = summary.evaluation.measured
     return Details(
         ruler=ruler_series(summary.evaluation), samples=samples_of(measured.scope.cases, measured.results)

@@ -90,7 +90,6 @@ def samples_text(document: JsonReport) -> str:
 
 
 def shown_count(count: int | None) -> str:
-    """Return a number of tokens as reports show it."""
     return "unknown" if count is None else f"{count:,}"
 
 

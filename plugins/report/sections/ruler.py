@@ -93,10 +93,8 @@ class EffectiveLength:
 
     text: str
     """The length, or at which lengths it is undecided."""
-
     context: str
     """The tasks and the threshold that it rests on, and the claimed length."""
-
     notes: tuple[Note, ...] = ()
     """The source of the threshold, how far it fits the run, and the weighted averages."""
 

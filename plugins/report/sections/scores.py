@@ -216,7 +216,6 @@ def _baselines(document: JsonReport) -> dict[str, Row]:
 
 
 def _mean_of(document: JsonReport, cases: Sequence[ReportCase]) -> Row:
-    """Return the mean over the cases at each length."""
     means = []
     for length in tested_lengths(document):
         scores = [case.score for case in cases if case.length == length]
