@@ -14,12 +14,12 @@ Exit codes: 0 equal, or different within noise; 1 worse, or an error in a run; 3
 
 from __future__ import annotations
 
-import argparse
 import json
 import shlex
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ from longctx.fixtures.cli import CommandParser, print_line, report_wrong_use
 from longctx.fixtures.outside_files import absolute
 from longctx.fixtures.records.report import JsonReport
 from longctx.fixtures.shown_text import one_line
+from longctx.fixtures.words import equal_start
 from longctx.plugins.config.options import SUITE_OPTIONS
 
 SAMPLES = 32
@@ -53,10 +54,7 @@ Sides = Mapping[str, Sequence[str]]
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return the exit code."""
-    parser = CommandParser(
-        prog="longctx compare", description=__doc__, allow_abbrev=False,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    parser = CommandParser(prog="longctx compare", description=__doc__, allow_abbrev=False)
     parser.add_argument("--model", required=True, metavar="PATH", help="the checkpoint that both sides have")
     parser.add_argument("--base-url", metavar="URL", help="the server to compare (default: the checkpoint itself)")
     parser.add_argument("--against-url", metavar="URL", help="the server to compare with (default: the checkpoint)")
@@ -92,8 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _own_template(options: Sequence[str]) -> list[str]:
     """Return the option of the side without a server if the other one is asked by its chat API."""
-    words = list(options)
-    asks_chat_api = "--chat=server" in words or ["--chat", "server"] in [words[at : at + 2] for at in range(len(words))]
+    asks_chat_api = "--chat=server" in options or ("--chat", "server") in pairwise(options)
     return ["--chat", "auto"] if asks_chat_api else []
 
 
@@ -189,21 +186,13 @@ def _differences(against: Samples, answers: Samples) -> Iterator[str]:
     for case, index in sorted(answers.keys() & against.keys()):
         sample, other_sample = answers[case, index], against[case, index]
         text, other = sample["answer"], other_sample["answer"]
-        at = _equal_characters(text, other)
+        at = equal_start(text, other)
         is_part = at in (len(text), len(other))
         if text == other or (is_part and "decided" in (sample["finish"], other_sample["finish"])):
             continue
         shown = one_line(text[at:], SHOWN_CHARACTERS)
         other_shown = one_line(other[at:], SHOWN_CHARACTERS)
         yield f"differs    {case} {index}, character {at + 1}: {shown!r}, and on the other side {other_shown!r}"
-
-
-def _equal_characters(text: str, other: str) -> int:
-    """Return how many characters two texts have in common at their beginning."""
-    for at, (one, two) in enumerate(zip(text, other, strict=False)):
-        if one != two:
-            return at
-    return min(len(text), len(other))
 
 
 def _is_worse(report: JsonReport) -> bool:
