@@ -12,7 +12,6 @@ output is a thresholds file.
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import sys
@@ -274,9 +273,7 @@ def _yardstick_text(path: Path) -> str:
 
 def main(arguments: list[str] | None = None) -> int:
     """Print the proposal and return 0, or print one line to stderr and return 4."""
-    parser = CommandParser(
-        prog="longctx thresholds", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = CommandParser(prog="longctx thresholds", description=__doc__)
     parser.add_argument(
         "reports", nargs="*", type=Path, metavar="REPORT",
         help="files of --report-json, in the order of the checkpoints",

@@ -15,7 +15,6 @@ checkpoint.
 
 from __future__ import annotations
 
-import argparse
 import signal
 import sys
 from collections.abc import Mapping, Sequence
@@ -94,10 +93,7 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 
 def _parse(arguments: list[str]) -> Arguments:
-    parser = CommandParser(
-        prog="longctx bisect", description=__doc__, allow_abbrev=False,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    parser = CommandParser(prog="longctx bisect", description=__doc__, allow_abbrev=False)
     add_own_options(parser, "bisect")
     file, words = split_config(arguments, "bisect")
     from_file = [] if file is None else [*run_options(file, "bisect"), *command_options(file, "bisect")]

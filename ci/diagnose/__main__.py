@@ -34,9 +34,7 @@ from longctx.fixtures.outside_files import absolute
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return 0, or 4 after one line."""
-    parser = CommandParser(
-        prog="longctx diagnose", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = CommandParser(prog="longctx diagnose", description=__doc__)
     parser.add_argument("good", metavar="GOOD", help="directory of the checkpoint that is right")
     parser.add_argument("bad", metavar="BAD", help="directory of the checkpoint that is worse")
     parser.add_argument(

@@ -15,7 +15,6 @@ before they were measured; 4 wrong use.
 
 from __future__ import annotations
 
-import argparse
 import os
 import re
 import signal
@@ -90,10 +89,7 @@ def _stop(number: int, frame: FrameType | None) -> None:
 
 
 def _parse(arguments: list[str]) -> WatchSettings:
-    parser = CommandParser(
-        prog="longctx watch", description=__doc__, allow_abbrev=False,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    parser = CommandParser(prog="longctx watch", description=__doc__, allow_abbrev=False)
     help_line = "where training writes checkpoints such as step-3000"
     parser.add_argument("directory", type=Path, metavar="DIR", help=help_line)
     add_own_options(parser, "watch")
