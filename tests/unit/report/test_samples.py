@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from longctx.fixtures.records import Prompt, Sample
 from longctx.fixtures.scoring.failures import excerpt_of
 from longctx.plugins.report.document import document
-from longctx.plugins.report.html.page import details, embedded, page
-from longctx.plugins.report.page_samples import ANSWER_CHARACTERS, RIGHT_PER_CASE, samples_of
+from longctx.plugins.report.html.page import ANSWER_CHARACTERS, RIGHT_PER_CASE, details, embedded, page, samples_of
 from tests.helpers.reports import LENGTHS, cases_of, options_of, result_of, run_summary
 
 
