@@ -82,7 +82,9 @@ def _last_line(reporter: Any, pytests_parts: list[Part], pytests_colour: str) ->
     parts: list[Part] = []
     if INTERRUPTION in config.stash:
         parts.append(_part(config.stash[INTERRUPTION], "yellow"))
-    own = {f"{len(reports)} {key}" for key, reports in reporter.stats.items() if _is_own(key)}
+    # The counts of cases and groups of this suite.
+    keys = [key for key in reporter.stats if key in CASE_COLOURS or key.partition(": ")[0] in GROUPS]
+    own = {f"{len(reporter.stats[key])} {key}" for key in keys}
     for key, colour in CASE_COLOURS.items():
         if key in reporter.stats:
             parts.append(_part(f"{len(reporter.stats[key])} {key}", colour))
@@ -101,11 +103,6 @@ def _last_line(reporter: Any, pytests_parts: list[Part], pytests_colour: str) ->
     elif "green" in colours and not is_open:
         main_colour = "green"
     return [(text, markup | {"bold": main_colour in markup}) for text, markup in parts], main_colour
-
-
-def _is_own(key: str) -> bool:
-    """Return True for a key under which the terminal counts cases or a group of this suite."""
-    return key in CASE_COLOURS or key.partition(": ")[0] in GROUPS
 
 
 def _group_parts(stats: Mapping[str, Any], prefix: str) -> list[Part]:

@@ -203,9 +203,6 @@ class _Search:
         readings = {position: result.reading for position, result in self.results.items() if result.reading}
         return Posterior(self._last, readings, self._steps.votes)
 
-    def _is_without_loss(self) -> bool:
-        return self.posterior.loss < 1 - NO_LOSS_PROBABILITY
-
     def _begins(self) -> Floats:
         """Return for each position the probability that the loss of the bad endpoint had begun there, without end."""
         begun = np.minimum.accumulate(self.posterior.lost[::-1])[::-1]
@@ -231,7 +228,7 @@ class _Search:
 
         None are returned if nothing would tell, or if the endpoints must give more telling samples first.
         """
-        if self._is_without_loss():
+        if self.posterior.loss < 1 - NO_LOSS_PROBABILITY:
             return []
         begun = np.cumsum(self._begins())
         open_share = (1 - self._confidence) * OPEN_SHARE

@@ -19,7 +19,6 @@ from longctx.plugins.report.sections.ruler import effective_length_of, model_fac
 from longctx.plugins.report.sections.scores import score_notes, score_tables
 from longctx.plugins.report.sections.suites import frontier_notes, question_notes
 from longctx.plugins.report.tables import (
-    Cell,
     Note,
     Row,
     RowKind,
@@ -181,7 +180,7 @@ def _table_lines(table: Table, name_width: int, cell_width: int, columns: int) -
         shown = slice(first, first + most)
         lines.append((_row_text(table.name, table.columns[shown], width, cell_width), {"bold": True}))
         for row in table.rows:
-            texts = [_cell_text(cell) for cell in row.cells[shown]]
+            texts = [f"{'~' * ('rough' in cell.style)}{cell.text}" for cell in row.cells[shown]]
             markup = {"bold": True} if row.kind == "total" else {}
             lines.append((_row_text(row.name, texts, width, cell_width), markup))
             intervals = [cell.interval for cell in row.cells[shown]]
@@ -193,10 +192,6 @@ def _table_lines(table: Table, name_width: int, cell_width: int, columns: int) -
 def _row_text(name: str, texts: Sequence[str], width: int, cell_width: int) -> str:
     cells = [f"{text:>{cell_width}}" for text in texts]
     return f"{_cut_start(name, width - 1):<{width}}{''.join(cells)}"
-
-
-def _cell_text(cell: Cell) -> str:
-    return f"~{cell.text}" if "rough" in cell.style else cell.text
 
 
 def _wrapped(lines: Sequence[Line], columns: int) -> list[Line]:

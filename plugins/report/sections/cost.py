@@ -65,10 +65,9 @@ def cost_text(document: JsonReport) -> str:
         share = " (a full run)"
     elif tokens.computed:
         share = f" (1/{tokens.full_run_equivalent / tokens.computed:.1f} of a full run)"
-    return (
-        f"{shown_count(tokens.computed)} tokens computed{share}, {samples_text(document)}, "
-        f"{run.computed_samples:,} now in {run.seconds:,.0f} s"
-    )
+    computed = "unknown" if tokens.computed is None else f"{tokens.computed:,}"
+    cost = f"{computed} tokens computed{share}, {samples_text(document)}"
+    return f"{cost}, {run.computed_samples:,} now in {run.seconds:,.0f} s"
 
 
 def cost_notes(document: JsonReport) -> list[Note]:
@@ -87,10 +86,6 @@ def cost_notes(document: JsonReport) -> list[Note]:
 def samples_text(document: JsonReport) -> str:
     samples, planned = _sample_counts(document)
     return f"{samples:,} of {planned:,} samples"
-
-
-def shown_count(count: int | None) -> str:
-    return "unknown" if count is None else f"{count:,}"
 
 
 def _sample_counts(document: JsonReport) -> tuple[int, int]:
