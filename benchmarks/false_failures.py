@@ -40,7 +40,7 @@ ALONE = "niah_single_2"
 UNEQUAL = (160, 160, 128, 128, 96, 96, 80, 64, 48, 48, 32, 32, 20)
 PROMISED = 0.01
 Floats = NDArray[np.float64]
-LostHere = Literal["report", "fail"]
+About = Literal["model", "samples"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +83,8 @@ class SimulatedPairs:
     """
 
     def __init__(
-        self, design: Design, *, series: int = 1, doublings: int = 0, lost_here: LostHere = "report",
+        self, design: Design, *, series: int = 1, doublings: int = 0, about: About = "model",
+        changed: float | None = None,
         is_first: bool = True,
     ):  # fmt: skip
         more = replace(design, samples=tuple(2 * samples for samples in design.samples))
@@ -106,7 +107,7 @@ class SimulatedPairs:
             lengths=lengths, cases=cases, reference=THRESHOLDS.references["base"], ruler_aspects=RULER,
             claimed_length=lengths[-1], has_baseline=True, task_families=FAMILIES, series=series,
         )  # fmt: skip
-        regression = msgspec.structs.replace(THRESHOLDS.regression, lost_here=lost_here)
+        regression = msgspec.structs.replace(THRESHOLDS.regression, about=about, changed=changed)
         thresholds = replace(THRESHOLDS, gates=(), regression=regression)
         self.design = design
         self.panels: list[Panel] = list(build_panels(thresholds, scope).values())
@@ -159,7 +160,7 @@ class Result:
 
     failed: float
     """The share of runs with a failed panel."""
-    lost_here: float
+    not_shown: float
     """The share of runs without a failed panel, but with one whose loss is not shown for the model."""
     pairs: float
     """The mean number of pairs of a panel."""
@@ -172,7 +173,7 @@ def measure(
 ) -> Result:
     """Simulate runs, and return what they ended with."""
     rng = np.random.default_rng([seed, round(1000 * flips), round(100 * correlation), *map(round, lost)])
-    failed = lost_here = 0
+    failed = not_shown = 0
     pairs, decided = [], []
     for _ in range(runs):
         look, compared = simulated, simulated.draw(rng, flips=flips, correlation=correlation, lost=lost)
@@ -186,19 +187,21 @@ def measure(
             comparisons = compare_panels(compared)
         words = [comparison.decision for comparison in comparisons]
         failed += "fail" in words
-        lost_here += "lost here" in words and "fail" not in words
+        not_shown += "fail" not in words and any(comparison.is_not_shown for comparison in comparisons)
         # Where one panel was in doubt at a look, all panels were measured up to it.
         doubts = [share for each in comparisons for share in each.analysis.doubts] if len(comparisons) > 1 else []
         last = min([each.look for each in comparisons if each.look] or [max(doubts, default=0.0)])
         seen = []
-        for refs, (panel, *_), each in zip(known, compared, comparisons, strict=True):
+        for refs, (panel, *_), each in zip(
+            known, compared, comparisons[:: len(comparisons) // len(compared)], strict=True
+        ):
             own = math.ceil(each.look * len(panel.order)) if each.look else each.analysis.samples
             seen.append(len(refs.union(panel.order[: max(own, math.ceil(last * len(panel.order)))])))
         pairs.append(float(np.mean(seen)))
         if "fail" in words:
-            decided.append(seen[words.index("fail")])
+            decided.append(seen[words.index("fail") * len(compared) // len(comparisons)])
     return Result(
-        failed=failed / runs, lost_here=lost_here / runs, pairs=float(np.mean(pairs)),
+        failed=failed / runs, not_shown=not_shown / runs, pairs=float(np.mean(pairs)),
         median=float(np.median(decided)) if decided else math.nan,
     )  # fmt: skip
 
@@ -208,7 +211,7 @@ def false_failures(
     seed: int,
 ) -> Iterator[float]:  # fmt: skip
     """Print a line for every cell of unchanged models, and yield the share of its runs that fail."""
-    print(f"{'design':<20} {'panels':>6} {'flips':>6} {'correlation':>11} {'runs':>6} {'fail':>7} {'lost here':>10} "
+    print(f"{'design':<20} {'panels':>6} {'flips':>6} {'correlation':>11} {'runs':>6} {'fail':>7} {'not shown':>10} "
           f"{'pairs a panel':>14}")  # fmt: skip
     for pairs in simulated:
         design, count = pairs.design, max(200, min(runs, round(runs * MOST_PAIRS / pairs.pairs)))
@@ -217,7 +220,7 @@ def false_failures(
                 result = measure(pairs, runs=count, seed=seed, flips=flips, correlation=correlation)
                 print(
                     f"{design.name:<20} {design.lengths:>6} {flips:>6.0%} {correlation:>11g} {count:>6} "
-                    f"{result.failed:>7.2%} {result.lost_here:>10.2%} {result.pairs:>14.0f}",
+                    f"{result.failed:>7.2%} {result.not_shown:>10.2%} {result.pairs:>14.0f}",
                     flush=True,
                 )
                 # The upper end of what chance explains where 1 % is true.
@@ -231,7 +234,7 @@ MOST_PAIRS = 8000
 
 def print_power(simulated: Sequence[SimulatedPairs], *, runs: int, seed: int) -> None:
     """Print how often losses are found, and the pairs that takes."""
-    print(f"\n{'design':<20} {'flips':>6} {'correlation':>11} {'lost points':<22} {'fail':>7} {'lost here':>10} "
+    print(f"\n{'design':<20} {'flips':>6} {'correlation':>11} {'lost points':<22} {'fail':>7} {'not shown':>10} "
           f"{'pairs a panel':>14} {'until the failure, median':>26}")  # fmt: skip
     for pairs in simulated:
         design, count = pairs.design, max(100, min(runs, round(runs * MOST_PAIRS / pairs.pairs)))
@@ -244,7 +247,7 @@ def print_power(simulated: Sequence[SimulatedPairs], *, runs: int, seed: int) ->
                 result = measure(pairs, runs=count, seed=seed, flips=flips, correlation=correlation, lost=lost)
                 print(
                     f"{design.name:<20} {flips:>6.0%} {correlation:>11g} {name:<22} {result.failed:>7.1%} "
-                    f"{result.lost_here:>10.1%} {result.pairs:>14.0f} {result.median:>26.0f}",
+                    f"{result.not_shown:>10.1%} {result.pairs:>14.0f} {result.median:>26.0f}",
                     flush=True,
                 )
 
@@ -261,13 +264,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--series", type=int, default=1, help="the runs that share the probability (default: 1)")
     parser.add_argument("--doublings", type=int, default=0, help="looks at twice as many samples (default: 0)")
     parser.add_argument(
-        "--lost-here", choices=("report", "fail"), default="report", help="the key of [regression] (default: report)"
+        "--about", choices=("model", "samples"), default="model", help="the key of [regression] (default: model)"
     )
+    parser.add_argument("--changed", type=float, help="the key of [regression], in points (default: none)")
     parser.add_argument("--power", action="store_true", help="measure which losses are found instead")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args(arguments)
     simulated = [
-        SimulatedPairs(design, series=args.series, doublings=args.doublings, lost_here=args.lost_here)
+        SimulatedPairs(design, series=args.series, doublings=args.doublings, about=args.about, changed=args.changed)
         for design in DESIGNS
         if not args.designs or design.name in args.designs.split(",")
     ]

@@ -22,11 +22,12 @@ from longctx.plugins.config.run_facts import Baseline
 from longctx.plugins.evidence.clusters import ClusteredQueue, SampleRef
 from longctx.plugins.evidence.points import to_points
 from longctx.plugins.evidence.power import can_rule_out, detectable_panel_loss, fewest_units
+from longctx.plugins.evidence.sequential import NonInferiority
 from longctx.plugins.journal import JournalError
 from longctx.plugins.journal.subjects import last_rate
 from longctx.plugins.stash import CONTROLLER, PLANNED_WORKERS, RUN
 from longctx.plugins.verdicts.hypotheses import RULER, build_panels
-from longctx.plugins.verdicts.panels import Comparison, Panel
+from longctx.plugins.verdicts.panels import Panel
 
 INDENT = 11
 # The samples to the verdict on a mean at one length, in the median over the curves of 17 models (RULER, Table 3) with
@@ -204,18 +205,20 @@ def _power_lines(run: Run, cases: Sequence[Case]) -> list[str]:
     for panel in panels:
         for comparison in panel.comparisons:
             # The samples of its cases may not fit at this length.
-            if not panel.paired_queue(comparison).refs:
+            queue, hypothesis = panel.paired_queue(comparison), comparison.hypothesis
+            if not queue.refs or not isinstance(hypothesis, NonInferiority):
                 continue
             about = comparison.gate or ("" if panel.family == RULER else panel.family)
             place = f"{about} {format_length(panel.length)}".strip()
-            names.setdefault(_detects(run, panel, comparison, baseline), []).append(place)
+            names.setdefault(
+                _detects(run, panel, comparison.hypothesis, panel.paired_queue(comparison), baseline), []
+            ).append(place)
     lines = [f"{', '.join(places)}: {text}" for text, places in names.items()]
     return [f"{'baseline':<{INDENT}}{head}", *(f"{'':<{INDENT}}{line}" for line in lines)]
 
 
-def _detects(run: Run, panel: Panel, comparison: Comparison, baseline: Baseline) -> str:
+def _detects(run: Run, panel: Panel, hypothesis: NonInferiority, queue: ClusteredQueue, baseline: Baseline) -> str:
     """Return the number of pairs of a comparison, and the losses that they detect."""
-    queue, hypothesis = panel.paired_queue(comparison), comparison.hypothesis
     planned = len(queue.clusters)
     known = planned if baseline.path is None else _known_pairs(run, panel, queue, baseline)
     available = known if baseline.checkpoint is None else planned

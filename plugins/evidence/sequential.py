@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
@@ -154,11 +154,19 @@ class Pairs:
     baseline: Floats
     """The weighted mean score of the baseline on each cluster."""
 
+    changes: Floats = field(default_factory=lambda: np.empty(0))
+    """The weighted mean of |model - baseline| on each cluster; empty for pairs that are only assumed."""
+
     @classmethod
     def of(cls, queue: ClusteredQueue, scores: Scores, baseline: Scores) -> Pairs:
         """Return the pairs that the scores of both models make."""
         differences = queue.weighted_means({ref: scores[ref] - baseline[ref] for ref in scores.keys() & baseline})
-        return cls(queue=queue, differences=differences, baseline=queue.weighted_means(baseline, len(differences)))
+        return cls(
+            queue=queue,
+            differences=differences,
+            baseline=queue.weighted_means(baseline, len(differences)),
+            changes=queue.weighted_means({ref: abs(scores[ref] - baseline[ref]) for ref in scores.keys() & baseline}),
+        )
 
     def __len__(self) -> int:
         """Return the number of clusters."""
@@ -166,7 +174,12 @@ class Pairs:
 
     def first(self, clusters: int) -> Pairs:
         """Return the pairs of the first clusters."""
-        return replace(self, differences=self.differences[:clusters], baseline=self.baseline[:clusters])
+        return replace(
+            self,
+            differences=self.differences[:clusters],
+            baseline=self.baseline[:clusters],
+            changes=self.changes[:clusters],
+        )
 
     @property
     def loss(self) -> float:
@@ -302,6 +315,11 @@ def analyze_pairs(
     least = min(clusters, look_clusters(queue, least_share))
     stop = clusters if decision is None else max(decision.stopping_time, least)
     return _analysis(decision, queue, stop, p_value=p_value, doubts=tuple(doubts))
+
+
+def kept_shares(scores: Scores, baseline: Scores) -> dict[SampleRef, float]:
+    """Return by pair how much of the score is as the baseline's: 1 if they are equal, 0 if one is 1 and the other 0."""
+    return {ref: 1 - abs(scores[ref] - baseline[ref]) for ref in scores.keys() & baseline}
 
 
 class _Look(NamedTuple):

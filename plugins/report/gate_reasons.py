@@ -58,6 +58,8 @@ def _facts_text(verdict: Verdict) -> str:
         return f"partial: {verdict.detail} not run{place}"
     if verdict.kind == "regression":
         return _change_text(verdict)
+    if verdict.kind == "change":
+        return _score_change_text(verdict)
     if verdict.kind == "likelihood":
         return _likelihood_text(verdict)
     counts = _extent(verdict)
@@ -171,6 +173,19 @@ def _change_text(verdict: Verdict) -> str:
     counts = f"{change.worse} worse, {change.better} better of {change.pairs} pairs"
     text = f"{start}{moved}{_bound_text(verdict, points)}; {_allowed_text(verdict, change)} ({counts})"
     return text + _chance_text(verdict, change)
+
+
+def _score_change_text(verdict: Verdict) -> str:
+    """Return the text about how much scores changed, for the better or worse."""
+    change = verdict.change
+    if change is None or verdict.measured is None or verdict.interval is None:
+        return "too few samples to compare: none has an answer of both models"
+    low, high = verdict.interval
+    bounds = {"pass": f" (at most {high:.1f})", "fail": f" (at least {low:.1f})"}
+    bound = bounds.get(verdict.verdict, f" ({low:.1f} to {high:.1f})")
+    shown = " on these samples, not shown for the model" if verdict.because == "not shown" else bound
+    counts = f"{change.worse} worse, {change.better} better of {change.pairs} pairs"
+    return f"scores changed by {verdict.measured:.1f} points{shown}; {verdict.required:g} allowed ({counts})"
 
 
 def _bound_text(verdict: Verdict, points: float) -> str:

@@ -22,6 +22,7 @@ from longctx.fixtures.outside_files import read_outside
 from longctx.fixtures.shown_text import known_names, visible_line
 from longctx.plugins.thresholds.records import (
     ASPECTS,
+    COMPARED_KINDS,
     SHIPPED,
     Aspect,
     Category,
@@ -44,7 +45,7 @@ Score = Annotated[float, Meta(ge=0, le=100, description="a score from 0 to 100")
 ScoreOrReference = Annotated[Score | Literal["reference"], Meta(description='a score from 0 to 100, or "reference"')]
 Tasks = Annotated[list[str], Meta(description="a list of task names")]
 Lengths = Annotated[list[str | int], Meta(description='a list such as ["8k"]')]
-Drop = Annotated[float, Meta(ge=0.1, le=100, description="a number from 0.1 to 100")]
+Loss = Annotated[float, Meta(ge=0.1, le=100, description="a number from 0.1 to 100")]
 Effect = Literal["pass", "fail"]
 Value = TypeVar("Value", bound=msgspec.Struct)
 # Keys of older files with the keys that replaced them, by value.
@@ -128,17 +129,24 @@ class _CategoryGate(_Table, kw_only=True):
     lengths: Lengths | None = None
 
 
-class _RegressionGate(_Table, kw_only=True):
+class _ComparedGate(_Table, kw_only=True):
     name: str
     kind: str
     aspect: Aspect | None = None
     tasks: Tasks | None = None
     category: Category | None = None
-    drop: Drop | None = None
-    relative_drop: Drop | None = None
     blocking: bool = True
     undecided: Effect | None = None
     lengths: Lengths | None = None
+
+
+class _RegressionGate(_ComparedGate, kw_only=True):
+    drop: Loss | None = None
+    relative_drop: Loss | None = None
+
+
+class _ChangeGate(_ComparedGate, kw_only=True):
+    changed: Loss
 
 
 class _LikelihoodGate(_Table, kw_only=True):
@@ -161,6 +169,7 @@ GATE_TABLES: dict[GateKind, type[_Table]] = {
     "category": _CategoryGate,
     "likelihood": _LikelihoodGate,
     "regression": _RegressionGate,
+    "change": _ChangeGate,
 }
 
 
@@ -194,7 +203,7 @@ def load_thresholds(
             raise ThresholdsError(f"--tasks: above of {task!r}: the thresholds have a gate of that name; remove one")
         gates.append(Gate(name=task, kind="level", tasks=(task,), above=above))
     for place, gate in enumerate(gates):
-        settings = regression if gate.kind == "regression" else verdict
+        settings = regression if gate.kind in COMPARED_KINDS else verdict
         gates[place] = replace(gate, undecided=gate.undecided or settings.undecided)
     return Thresholds(
         references=references,
@@ -304,7 +313,7 @@ def _gate(values: Mapping[str, Any], known_tasks: Mapping[str, str]) -> Gate:
         tasks, above, lengths = _tasks(given, known_tasks), given.get("above"), given.get("lengths")
         if "measure" in given and given["above"] > LARGEST_MEASURES[given["measure"]]:
             raise ValueError(f"above is {above:g}; write a number from 0 to {LARGEST_MEASURES[given['measure']]:g}")
-        if given["name"].split()[0] == "regression":
+        if given["name"].split()[0] in COMPARED_KINDS:
             raise ValueError("its name is that of the comparison of all cases; write another one")
         if kind == "regression" and (given["drop"] is None) == (given["relative_drop"] is None):
             raise ValueError("give drop, in points, or relative_drop, in percent of the baseline's mean")
@@ -327,6 +336,7 @@ def _gate(values: Mapping[str, Any], known_tasks: Mapping[str, str]) -> Gate:
             measure=given.get("measure"),
             drop=given.get("drop"),
             relative_drop=given.get("relative_drop"),
+            changed=given.get("changed"),
             undecided=given.get("undecided"),
         )
     except ValueError as error:
@@ -339,7 +349,7 @@ def _tasks(given: Mapping[str, Any], known_tasks: Mapping[str, str]) -> tuple[st
     if tasks is not None and aspect is not None:
         raise ValueError("give aspect or tasks, not both")
     if (
-        given.get("kind") in ("likelihood", "regression")
+        given.get("kind") in ("likelihood", *COMPARED_KINDS)
         and given["category"] is not None
         and (tasks is not None or aspect is not None)
     ):

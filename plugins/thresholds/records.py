@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Literal, get_args
 
 import msgspec
@@ -20,7 +20,10 @@ Category = Literal["recall", "rag", "cite", "rerank", "icl", "longqa", "summ"]
 CATEGORIES: tuple[str, ...] = get_args(Category)
 # A score of up to this is more likely a share that was meant as one from 0 to 1.
 LARGEST_SHARE = 2.0
-GateKind = Literal["level", "effective_length", "weighted_average", "category", "likelihood", "regression"]
+GateKind = Literal["level", "effective_length", "weighted_average", "category", "likelihood", "regression", "change"]
+
+# Those that compare with the baseline.
+COMPARED_KINDS: tuple[GateKind, ...] = ("regression", "change")
 
 
 class ThresholdsError(ValueError):
@@ -87,6 +90,9 @@ class Gate:
     relative_drop: float | None = None
     """The loss that a gate on a regression allows, in percent of the baseline's own mean."""
 
+    changed: float | None = None
+    """The mean change of scores, for the better or worse, that a gate on a change allows, in points."""
+
     undecided: UndecidedEffect | None = None
     """The effect of an undecided verdict on the run; None for the default, which depends on the reason."""
 
@@ -129,6 +135,9 @@ class RegressionSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     drop: Annotated[float, Meta(ge=0.1, le=100)] = 2.0
     """The loss in points, of the mean at a length, that a pass rules out."""
 
+    changed: Annotated[float, Meta(ge=0.1, le=100)] | None = None
+    """The mean change of scores, for the better or worse, that is allowed, in points; None if any is."""
+
     undecided: UndecidedEffect | None = None
     """The effect of an undecided comparison; None if it fails only for a baseline with too few results."""
 
@@ -166,6 +175,17 @@ class Thresholds:
 
     notes: tuple[str, ...] = ()
     """One line for every key of the file that has another name now."""
+
+    @property
+    def own_comparisons(self) -> tuple[Gate, ...]:
+        """The comparisons of all cases that the [regression] table asks for."""
+        settings = self.regression
+        loss = Gate(
+            name="", kind="regression", drop=settings.drop, blocking=settings.blocking, undecided=settings.undecided
+        )
+        if settings.changed is None:
+            return (loss,)
+        return loss, replace(loss, name="change", kind="change", drop=None, changed=settings.changed)
 
 
 def shares_as_scores(thresholds: Thresholds) -> list[str]:

@@ -32,7 +32,7 @@ from longctx.plugins.evidence.haystacks import HaystackCorrelation, correlation,
 from longctx.plugins.evidence.points import to_points
 from longctx.plugins.evidence.sequential import Hypothesis, InterimAnalysis, OfModel
 from longctx.plugins.evidence.statistics import stratified_interval
-from longctx.plugins.thresholds.records import Gate, Thresholds
+from longctx.plugins.thresholds.records import COMPARED_KINDS, Gate, Thresholds
 from longctx.plugins.verdicts.hypotheses import (
     PanelKey,
     Scope,
@@ -307,7 +307,7 @@ def _default_of(verdict: Verdict) -> UndecidedEffect:
     """
     if verdict.because == "not shown":
         return "pass"
-    return "pass" if verdict.kind == "regression" and verdict.because not in SHORT else "fail"
+    return "pass" if verdict.kind in COMPARED_KINDS and verdict.because not in SHORT else "fail"
 
 
 def _in_points(queue: ClusteredQueue, bounds: tuple[float, float], mean: float) -> tuple[float, float]:

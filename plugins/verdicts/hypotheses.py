@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from longctx.fixtures.records import Case
 from longctx.plugins.evidence.points import from_points
 from longctx.plugins.evidence.sequential import ErrorShares, Hypothesis, NonInferiority
-from longctx.plugins.thresholds.records import Gate, Reference, Thresholds, VerdictSettings
+from longctx.plugins.thresholds.records import COMPARED_KINDS, Gate, Reference, Thresholds, VerdictSettings
 from longctx.plugins.verdicts.panels import Comparison, Panel
 
 # A family of tasks and a length in tokens.
@@ -150,27 +150,17 @@ def _comparisons(thresholds: Thresholds, scope: Scope, keys: Sequence[PanelKey])
     compared: dict[PanelKey, list[Comparison]] = {key: [] for key in keys}
     if not scope.has_baseline or scope.is_same_checkpoint:
         return compared
-    gates = [gate for gate in thresholds.gates if gate.kind == "regression"]
-    parts = 1 + sum(gate.blocking for gate in gates)
-    settings = thresholds.regression
-    own = _non_inferiority(thresholds, scope, panels=len(keys), parts=parts, drop=settings.drop)
-    for key in keys:
-        compared[key].append(Comparison(hypothesis=own, blocking=settings.blocking, undecided=settings.undecided))
-    for gate in gates:
-        asked = [key for key in keys if _has_cases(gate, scope, key)]
-        hypothesis = _non_inferiority(
-            thresholds,
-            scope,
-            panels=len(asked),
-            parts=parts,
-            drop=gate.drop or 0.0,
-            relative_drop=gate.relative_drop or 0.0,
-        )
+    own = thresholds.own_comparisons
+    gates = [gate for gate in thresholds.gates if gate.kind in COMPARED_KINDS]
+    parts = len(own) + sum(gate.blocking for gate in gates)
+    for gate in (*own, *gates):
+        asked = keys if gate in own else [key for key in keys if _has_cases(gate, scope, key)]
         for key in asked:
+            case_ids = None if gate in own else _case_ids(gate, scope, key)
             comparison = Comparison(
-                hypothesis=hypothesis,
+                hypothesis=_comparison_test(gate, thresholds, scope, panels=len(asked), parts=parts),
                 gate=gate.name,
-                case_ids=_case_ids(gate, scope, key),
+                case_ids=case_ids,
                 blocking=gate.blocking,
                 undecided=gate.undecided,
             )
@@ -178,20 +168,27 @@ def _comparisons(thresholds: Thresholds, scope: Scope, keys: Sequence[PanelKey])
     return compared
 
 
-def _non_inferiority(
-    thresholds: Thresholds, scope: Scope, *, panels: int, parts: int, drop: float, relative_drop: float = 0.0
-) -> NonInferiority:
+def _comparison_test(
+    gate: Gate, thresholds: Thresholds, scope: Scope, *, panels: int, parts: int
+) -> NonInferiority | Hypothesis:
     """Return the hypothesis of a comparison with a baseline, which has one of several equal parts of the error.
 
-    So many panels share that part. The allowed losses are in points, and in percent of the baseline's mean.
+    So many panels share that part.
     """
     error = 1 - thresholds.verdict.confidence
     # The best of several equal checkpoints is the one of the largest difference, so all comparisons share the error.
     shared = error / (scope.series * scope.chosen_from * parts)
+    if gate.changed is not None:
+        return Hypothesis(
+            case_ids=frozenset(),
+            threshold=1 - from_points(gate.changed),
+            alpha=error,
+            confirmation=ErrorShares.of_mean(shared / max(1, panels)),
+        )
     is_confirmed = thresholds.regression.about == "model"
     return NonInferiority(
-        drop=from_points(drop),
-        relative_drop=from_points(relative_drop),
+        drop=from_points(gate.drop or 0.0),
+        relative_drop=from_points(gate.relative_drop or 0.0),
         # Without a test that confirms it, a failure is final, and all runs of a series share its error.
         alpha=(error if is_confirmed else shared) / max(1, panels),
         pass_alpha=error,
@@ -236,7 +233,7 @@ def _has_cases(gate: Gate, scope: Scope, key: PanelKey) -> bool:
 
 def _drives_sampling(gate: Gate) -> bool:
     """Return True if samples are measured for the mean that a gate is about."""
-    return gate.blocking and gate.kind not in ("likelihood", "regression")
+    return gate.blocking and gate.kind not in ("likelihood", *COMPARED_KINDS)
 
 
 def _threshold_share(gate: Gate, scope: Scope) -> float | None:

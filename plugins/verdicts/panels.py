@@ -28,6 +28,7 @@ from longctx.plugins.evidence.sequential import (
     Scores,
     analyze,
     analyze_pairs,
+    kept_shares,
     look_clusters,
     pairs_until_verdict,
     samples_until_verdict,
@@ -40,7 +41,8 @@ ModelRole = Literal["model", "baseline"]
 class Comparison:
     """A comparison of some cases of a panel with the baseline."""
 
-    hypothesis: NonInferiority
+    hypothesis: NonInferiority | Hypothesis
+    """That the mean has not fallen; or, on how much of each score is kept, that it is above a threshold."""
 
     gate: str = ""
     """The name of the gate that asks for it; empty for the comparison of all cases, which every run makes."""
@@ -225,6 +227,8 @@ class Panel:
         queue = self.paired_queue(comparison, failed)
         pairs = None if final_baseline is None else len(queue.weighted_means(final_baseline))
         least_share = 1.0 if self.full else least_share
+        if isinstance(comparison.hypothesis, Hypothesis):
+            return analyze(comparison.hypothesis, queue, kept_shares(scores, baseline), full=self.full)
         return analyze_pairs(comparison.hypothesis, queue, scores, baseline, least_share=least_share, pairs=pairs)
 
     def pairs(self, comparison: Comparison, scores: Scores, baseline: Scores, *, failed: Collection[str] = ()) -> Pairs:
@@ -319,11 +323,20 @@ class Panel:
         least = look_clusters(queue, 1 if self.full else look.share)
         refs: Sequence[SampleRef] = queue.refs[: queue.sample_count(least)]
         if analysis.decision is None and not (self.full or look.waits or look.has_failed):
-            own = pairs_until_verdict(comparison.hypothesis, queue, analysis, known.model, known.baseline)
+            own = self._refs_until_verdict(comparison, queue, analysis, known)
             refs = own if len(own) > len(refs) else refs
         if known.final_baseline is None:
             return refs
         return tuple(takewhile(known.final_baseline.__contains__, refs))
+
+    def _refs_until_verdict(
+        self, comparison: Comparison, queue: ClusteredQueue, analysis: InterimAnalysis, known: _PanelScores
+    ) -> Sequence[SampleRef]:
+        assert known.baseline is not None
+        if isinstance(comparison.hypothesis, Hypothesis):
+            kept = kept_shares(known.model, known.baseline)
+            return samples_until_verdict(comparison.hypothesis, queue, analysis, kept)
+        return pairs_until_verdict(comparison.hypothesis, queue, analysis, known.model, known.baseline)
 
 
 def _rates_by_weight(cases: Collection[Case]) -> dict[str, float]:

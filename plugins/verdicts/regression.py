@@ -15,11 +15,12 @@ from typing import Literal
 from longctx.fixtures.lengths import format_length
 from longctx.fixtures.records import Case, PairedChange, Reason, Verdict, VerdictWord
 from longctx.plugins.evidence.clusters import ClusteredQueue, SampleRef
-from longctx.plugins.evidence.haystacks import HaystackCorrelation, correlation, difference_interval
+from longctx.plugins.evidence.haystacks import correlation, difference_interval, level_interval
 from longctx.plugins.evidence.points import to_points
 from longctx.plugins.evidence.power import detectable_panel_loss
 from longctx.plugins.evidence.sequential import (
     ErrorShares,
+    Hypothesis,
     InterimAnalysis,
     NonInferiority,
     Pairs,
@@ -28,8 +29,8 @@ from longctx.plugins.evidence.sequential import (
     look_error,
     pooled_p_value,
 )
-from longctx.plugins.evidence.statistics import paired_interval
-from longctx.plugins.thresholds.records import Gate
+from longctx.plugins.evidence.statistics import paired_interval, stratified_interval
+from longctx.plugins.thresholds.records import COMPARED_KINDS, Gate
 from longctx.plugins.verdicts.diagnoses import flips
 from longctx.plugins.verdicts.evaluate import GateEvaluator, first_of
 from longctx.plugins.verdicts.hypotheses import RULER, gate_family
@@ -44,31 +45,22 @@ ComparedPanel = tuple[Panel, Mapping[SampleRef, float], Mapping[SampleRef, float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Change:
-    """The measured change against the baseline on one panel, in points."""
+class _Estimate:
+    """A mean over the pairs of a panel, in points."""
 
-    difference: float
+    mean: float
 
     interval: tuple[float, float]
-    """The confidence interval of the difference on the planned samples."""
+    """The confidence interval of the mean on the planned samples."""
 
     model_interval: tuple[float, float]
-    """The confidence interval of the difference of the models."""
-
-    correlation: HaystackCorrelation | None
-    """The correlation between differences on the same haystack."""
-
-    haystacks: int
-
-    worse: int
-
-    better: int
+    """The confidence interval of the mean of unlimited samples."""
 
 
-def comparison_name(family: str, length: int) -> str:
+def comparison_name(family: str, length: int, kind: str = "regression") -> str:
     """Return the name of the verdict on the comparison of a family at one length."""
     place = f" at {format_length(length)}" if length else ""
-    return f"regression{'' if family == RULER else f' of {family}'}{place}"
+    return f"{kind}{'' if family == RULER else f' of {family}'}{place}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +102,8 @@ class PanelPairs:
         return look_clusters(self.pairs.queue, share)
 
     def first(self, share: float) -> tuple[NonInferiority, Pairs]:
-        """Return the hypothesis and the pairs of such a look."""
+        """Return the hypothesis on the loss and the pairs of such a look."""
+        assert isinstance(self.comparison.hypothesis, NonInferiority)
         return self.comparison.hypothesis, self.pairs.first(self.needed(share))
 
     @property
@@ -185,6 +178,10 @@ def _decision(
     """
     analysis = item.analysis
     decision, p_value = None if analysis.decision is None else analysis.decision.verdict, analysis.p_value
+    is_complete = analysis.samples == analysis.planned_samples
+    if isinstance(item.comparison.hypothesis, Hypothesis):
+        is_not_shown = decision is None and is_complete
+        return PanelDecision(analysis=analysis, decision=decision, p_value=None, is_not_shown=is_not_shown)
     if item.confirmation is None:
         return PanelDecision(analysis=analysis, decision=decision, p_value=None)
     if shown is not None:
@@ -192,7 +189,7 @@ def _decision(
         return PanelDecision(analysis=analysis, decision="fail", p_value=p_value, look=look)
     if decision is not None:
         return PanelDecision(analysis=analysis, decision=decision, p_value=p_value if decision == "fail" else None)
-    if p_value is None or analysis.samples < analysis.planned_samples:
+    if p_value is None or not is_complete:
         return PanelDecision(analysis=analysis, decision=None, p_value=p_value)
     of_run = 2 * min(panels * p_value, 1.0 if pooled is None else pooled)
     return PanelDecision(
@@ -206,21 +203,21 @@ def _decision(
 
 def regression_verdicts(evaluator: GateEvaluator) -> tuple[Verdict, ...]:
     """Return one verdict per panel, and one per length of each gate on a regression; none without a baseline."""
-    scope, settings = evaluator.measured.scope, evaluator.thresholds.regression
+    scope, thresholds = evaluator.measured.scope, evaluator.thresholds
     if not scope.has_baseline:
         return ()
-    own = Gate(name="", kind="regression", drop=settings.drop, blocking=settings.blocking, undecided=settings.undecided)
     decided = {}
     for group in by_gate(paired_panels(list(evaluator.compared_panels()), evaluator.measured.final_baseline)):
         for item, decision in zip(group, decide_together(group), strict=True):
             decided[item.comparison.gate, item.panel.family, item.panel.length] = item, decision, len(group)
     verdicts = []
-    for family, length in evaluator.panels:
-        cases = [case for case in scope.cases_at(length).values() if case.family == family]
-        name = comparison_name(family, length)
-        verdicts.append(_verdict(evaluator, own, name, length, cases, decided.get(("", family, length))))
-    for gate in evaluator.thresholds.gates:
-        if gate.kind == "regression":
+    for gate in thresholds.own_comparisons:
+        for family, length in evaluator.panels:
+            cases = [case for case in scope.cases_at(length).values() if case.family == family]
+            name = comparison_name(family, length, gate.kind)
+            verdicts.append(_verdict(evaluator, gate, name, length, cases, decided.get((gate.name, family, length))))
+    for gate in thresholds.gates:
+        if gate.kind in COMPARED_KINDS:
             family, tasks = gate_family(gate, scope.task_families), scope.tasks_of(gate)
             for length in scope.verdict_lengths(gate):
                 selected = scope.cases_at(length)
@@ -246,12 +243,12 @@ def _verdict(
     word, because, detail = _obstacle(evaluator, cases, decided)
     verdict = Verdict(
         name=name,
-        kind="regression",
+        kind=gate.kind,
         length=length,
         measured=None,
         interval=None,
         confidence=None,
-        required=-(gate.drop or 0.0),
+        required=-(gate.drop or 0.0) if gate.changed is None else gate.changed,
         samples=0,
         of=sum(len(case.planned) for case in cases if case.id not in evaluator.measured.scope.misfits),
         verdict=word or "undecided",
@@ -270,35 +267,38 @@ def _compared(
     item, decision, panels = decided
     test, analysis = item.comparison.hypothesis, item.analysis
     pairs = item.pairs.first(analysis.clusters)
-    detectable = detectable_panel_loss(test, pairs.queue, analysis.clusters)
-    verdict = replace(
-        verdict,
-        required=-to_points(test.allowed(pairs.baseline_mean)),
-        samples=analysis.samples,
-        of=analysis.planned_samples,
-        detectable=None if detectable is None else to_points(detectable),
-    )
+    verdict = replace(verdict, samples=analysis.samples, of=analysis.planned_samples)
+    pass_alpha, limit = test.alpha, 0.0
+    if isinstance(test, NonInferiority):
+        pass_alpha, limit = test.pass_alpha or test.alpha, to_points(test.limit(pairs.baseline_mean))
+        detectable = detectable_panel_loss(test, pairs.queue, analysis.clusters)
+        verdict = replace(
+            verdict,
+            required=-to_points(test.allowed(pairs.baseline_mean)),
+            detectable=None if detectable is None else to_points(detectable),
+        )
     if not is_open:
         return verdict
     because = _why_undecided(evaluator, item, decision) if decision.decision is None else None
     # The interval excludes the loss that a pass rules out, or that a failure shows.
-    alpha = evaluator.interval_alpha((test.pass_alpha or test.alpha) if decision.decision == "pass" else test.alpha)
-    change = _measured_change(pairs, alpha)
+    alpha = evaluator.interval_alpha(pass_alpha if decision.decision == "pass" else test.alpha)
+    estimate = _mean_loss(pairs, alpha) if isinstance(test, NonInferiority) else _mean_change(pairs, alpha)
+    worse, better = flips(pairs.differences)
     return replace(
         verdict,
-        measured=change.difference,
-        interval=change.interval,
-        model_interval=change.model_interval,
-        haystacks=change.haystacks,
-        haystack_correlation=change.correlation,
+        measured=estimate.mean,
+        interval=estimate.interval,
+        model_interval=estimate.model_interval,
+        haystacks=pairs.queue.haystacks.count(len(pairs)),
+        haystack_correlation=correlation(pairs.queue.values_by_case(pairs.differences)),
         confidence=1 - alpha,
         verdict=decision.decision or "undecided",
         because=because,
         change=PairedChange(
-            worse=change.worse,
-            better=change.better,
+            worse=worse,
+            better=better,
             pairs=analysis.clusters,
-            limit=to_points(test.limit(pairs.baseline_mean)),
+            limit=limit,
             comparisons=panels,
         ),
         p_value=decision.p_value,
@@ -340,19 +340,26 @@ def _obstacle(
     return "undecided", "too few samples", ""
 
 
-def _measured_change(pairs: Pairs, alpha: float) -> _Change:
+def _mean_loss(pairs: Pairs, alpha: float) -> _Estimate:
+    """Return the mean difference, model - baseline."""
     queue, differences = pairs.queue, pairs.differences
-    worse, better = flips(differences)
     planned = paired_interval(differences, alpha=alpha, population=len(queue.clusters), strata=queue.drawn_strata)
     low, high = difference_interval(queue.case_strata(differences), alpha=alpha)
-    return _Change(
-        difference=to_points(queue.mean_difference(differences)),
+    return _Estimate(
+        mean=to_points(queue.mean_difference(differences)),
         interval=_in_points(queue, planned),
         model_interval=(to_points(low), to_points(high)),
-        correlation=correlation(queue.values_by_case(differences)),
-        haystacks=queue.haystacks.count(len(differences)),
-        worse=worse,
-        better=better,
+    )
+
+
+def _mean_change(pairs: Pairs, alpha: float) -> _Estimate:
+    """Return the mean change of a score, for the better or worse."""
+    queue, changes = pairs.queue, pairs.changes
+    low, high = level_interval(queue.case_strata(changes), alpha=alpha)
+    return _Estimate(
+        mean=to_points(queue.mean_difference(changes)),
+        interval=_in_points(queue, stratified_interval(changes, queue.strata, alpha=alpha)),
+        model_interval=(to_points(low), to_points(high)),
     )
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from longctx.fixtures.lengths import format_length
 from longctx.fixtures.shown_text import known_names
-from longctx.plugins.thresholds.records import Gate, Thresholds
+from longctx.plugins.thresholds.records import COMPARED_KINDS, Gate, Thresholds
 from longctx.plugins.verdicts.hypotheses import Scope
 from longctx.plugins.verdicts.regression import comparison_name
 
@@ -48,9 +48,9 @@ def named_gates(thresholds: Thresholds, scope: Scope) -> dict[str, NamedGate]:
     """Return all gates of a run by name, in the order in which they are printed. `scope` holds the available cases."""
     named = []
     for gate in thresholds.gates:
-        if gate.kind == "regression" and not scope.has_baseline:
+        if gate.kind in COMPARED_KINDS and not scope.has_baseline:
             continue
-        if gate.kind in ("level", "category", "likelihood", "regression"):
+        if gate.kind in ("level", "category", "likelihood", *COMPARED_KINDS):
             named += [
                 _with_cases(gate.verdict_name(length), replace(gate, lengths=(length,)), scope, (length,))
                 for length in scope.verdict_lengths(gate)
@@ -59,9 +59,11 @@ def named_gates(thresholds: Thresholds, scope: Scope) -> dict[str, NamedGate]:
             named.append(_with_cases(gate.name, gate, scope, scope.lengths))
     if scope.has_baseline:
         keys = dict.fromkeys((case.family, case.length) for case in scope.cases)
-        for family, length in sorted(keys, key=lambda key: key[1]):
-            cases = tuple(case.id for case in scope.cases if (case.family, case.length) == (family, length))
-            named.append(NamedGate(name=comparison_name(family, length), gate=None, cases=cases, missing=()))
+        for gate in thresholds.own_comparisons:
+            for family, length in sorted(keys, key=lambda key: key[1]):
+                cases = tuple(case.id for case in scope.cases if (case.family, case.length) == (family, length))
+                name = comparison_name(family, length, gate.kind)
+                named.append(NamedGate(name=name, gate=None, cases=cases, missing=()))
     return {item.name: item for item in named}
 
 

@@ -216,7 +216,7 @@ COMMAND_RUNS = {
     "python -m benchmarks.catch_matrix": benchmark(
         "--samples 4 --caught-samples 4 -k niah_single_2 --rows rope_theta:1,=sharded", "sharded", checkpoint("CKPT")
     ),
-    "python -m benchmarks.false_failures": benchmark("--runs 4 --designs '1 x 48'", "lost here"),
+    "python -m benchmarks.false_failures": benchmark("--runs 4 --designs '1 x 48'", "not shown"),
     "python -m benchmarks.false_verdicts": benchmark("--orders 4", "4 orders"),
     "python -m benchmarks.same_answers": benchmark(
         "--batch-sizes 1 --samples 1,1,2 -k niah_single_2", "differ", checkpoint("CKPT")

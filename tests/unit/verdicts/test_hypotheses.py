@@ -151,7 +151,7 @@ def test_the_thresholds_file_sets_alpha_zone_and_drop() -> None:
     assert {round(0.05 / hypothesis.alpha, 6) for hypothesis in hypotheses} == {3}
     assert {hypothesis.indifference_zone for hypothesis in hypotheses} == {0.01}
     pairings = [comparison.hypothesis for panel in panels.values() for comparison in panel.comparisons]
-    assert {(hypothesis.drop, hypothesis.limit(0.5)) for hypothesis in pairings} == {(0.03, 0.0225)}
+    assert {isinstance(test, NonInferiority) and (test.drop, test.limit(0.5)) for test in pairings} == {(0.03, 0.0225)}
     assert [round(0.05 / hypothesis.alpha, 6) for hypothesis in pairings] == [3, 3, 3]
     assert all(panel.full for panel in panels.values())
     assert panels[1024].order != panels_by_length(given, scope_of(CASES))[1024].order
@@ -222,6 +222,7 @@ def test_a_baseline_that_is_the_best_of_ten_shares_the_error_among_ten() -> None
     def compared(chosen_from: int) -> NonInferiority:
         scope = replace(scope_of(CASES, has_baseline=True), chosen_from=chosen_from)
         (comparison,) = next(iter(panels_by_length(thresholds(), scope).values())).comparisons
+        assert isinstance(comparison.hypothesis, NonInferiority)
         return comparison.hypothesis
 
     one, ten = (compared(count).confirmation for count in (1, 10))

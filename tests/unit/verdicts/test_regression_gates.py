@@ -90,3 +90,26 @@ def test_samples_are_measured_until_every_gate_is_decided() -> None:
         assert not status.next_samples
         counts[bool(rules.gates)] = sum(status.paired_counts.values())
     assert counts[True] > counts[False]
+
+
+@pytest.mark.parametrize(
+    ("right", "word"),
+    [
+        (ALL, "pass"),
+        # The same mean, on other samples.
+        ({"n1": 60, "n2": 100, "vt": 100}, "fail"),
+        ({"n1": 86, "n2": 94, "vt": 86}, "pass"),
+    ],
+)
+def test_a_change_counts_for_the_better_as_for_the_worse(right: dict[str, int], word: str) -> None:
+    gate = Gate(name="same", kind="change", changed=5.0)
+    verdict = verdicts_of(right, {"n1": 90, "n2": 90, "vt": 80}, gate)["same at 1k"]
+    changed = sum(abs(count - before) for count, before in zip(right.values(), (90, 90, 80), strict=True)) / 3
+    assert verdict.measured == pytest.approx(changed)
+    assert (verdict.verdict, verdict.required) == (word, 5.0)
+
+
+def test_a_change_of_all_cases_is_asked_for_beside_the_loss() -> None:
+    rules = replace(thresholds(), regression=RegressionSettings(changed=5.0))
+    (panel,) = build_panels(rules, SCOPE).values()
+    assert [comparison.gate for comparison in panel.comparisons] == ["", "change"]
