@@ -210,9 +210,7 @@ def _power_lines(run: Run, cases: Sequence[Case]) -> list[str]:
                 continue
             about = comparison.gate or ("" if panel.family == RULER else panel.family)
             place = f"{about} {format_length(panel.length)}".strip()
-            names.setdefault(
-                _detects(run, panel, comparison.hypothesis, panel.paired_queue(comparison), baseline), []
-            ).append(place)
+            names.setdefault(_detects(run, panel, hypothesis, queue, baseline), []).append(place)
     lines = [f"{', '.join(places)}: {text}" for text, places in names.items()]
     return [f"{'baseline':<{INDENT}}{head}", *(f"{'':<{INDENT}}{line}" for line in lines)]
 

@@ -22,6 +22,7 @@ from longctx.fixtures.records.report import RESULT_FILES, JsonReport
 from longctx.plugins.config.run_facts import Baseline, RunFacts
 from longctx.plugins.evidence.points import to_points
 from longctx.plugins.evidence.power import detectable_panel_loss
+from longctx.plugins.evidence.sequential import NonInferiority
 from longctx.plugins.report.document import document
 from longctx.plugins.report.summary import RunSummary
 from longctx.plugins.report.tables import plural
@@ -165,6 +166,8 @@ def power_lines(comparison: Comparison) -> Iterator[str]:
     """Yield a line for every comparison: its pairs, and the smallest loss that they show; no score is looked at."""
     for panel, scores, baseline in GateEvaluator(comparison.thresholds, comparison.measured).compared_panels():
         for compared in panel.comparisons:
+            if not isinstance(compared.hypothesis, NonInferiority):
+                continue
             pairs = panel.pairs(compared, scores, baseline)
             loss = detectable_panel_loss(compared.hypothesis, pairs.queue, len(pairs))
             seen = "no loss can be shown"
