@@ -174,6 +174,9 @@ def _arguments(model: str, options: Mapping[str, Any], *, in_memory: bool) -> Na
         raise TypeError(str(error).partition(": ")[2]) from None
     parsed = run_parser("longctx.measure").parse_args(words)
     parsed.model, parsed.collectonly = model, False
+    if parsed.engine == "auto":
+        # vLLM would take the memory of the process that calls.
+        parsed.engine = "hf"
     return parsed
 
 

@@ -233,7 +233,9 @@ def check_fit(run: Run, baseline: Baseline | None, invocation: Invocation) -> Ru
         loaded = {} if is_served(options) else {run.checkpoint.fingerprint: run.checkpoint}
         if baseline is not None and baseline.checkpoint is not None:
             loaded.setdefault(baseline.fingerprint, baseline.checkpoint)
-        large = cases_over_memory(options, tuple(loaded.values()), run.available, workers=workers)
+        together = [[one] for one in loaded.values()] if options.engine == "vllm" else [list(loaded.values())]
+        for checkpoints in together:
+            large |= cases_over_memory(options, checkpoints, run.available, workers=workers)
     ignored = {} if invocation.arguments.plan else large
     if (fatal := ignored | run.misfits) and not invocation.is_narrowed:
         raise ConfigError(_misfit_line(run, fatal))

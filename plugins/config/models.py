@@ -13,6 +13,7 @@ from pathlib import Path
 
 from longctx.fixtures import calibration
 from longctx.fixtures.checkpoints.checkpoint import Checkpoint, read_checkpoint, read_source
+from longctx.fixtures.checkpoints.config_overrides import changed_keys
 from longctx.fixtures.checkpoints.differences import known_differences
 from longctx.fixtures.checkpoints.safetensors import CheckpointError
 from longctx.fixtures.conversion import ConversionError, Converter, cached_snapshot, make_checkpoint
@@ -132,6 +133,12 @@ def _read_or_make(invocation: Invocation, path: str, *, option: str) -> Checkpoi
 
     What is made is removed at the end of the run. Raises CheckpointError or ConversionError.
     """
+    checkpoint = _read_or_make_as_stored(invocation, path, option=option)
+    changed_keys(checkpoint.config, invocation.arguments.config_override)
+    return checkpoint
+
+
+def _read_or_make_as_stored(invocation: Invocation, path: str, *, option: str) -> Checkpoint:
     trusts = invocation.arguments.trust_remote_code
     try:
         source = read_source(
@@ -267,7 +274,7 @@ def _is_complete(run: Run, baseline: Baseline) -> bool:
 
 def _usable_checkpoint(run: Run, baseline: Baseline, invocation: Invocation) -> Checkpoint | str:
     """Return the checkpoint of the baseline's report, or why it cannot answer further samples."""
-    if baseline.path is None or baseline.execution.get("engine") != "hf":
+    if baseline.path is None or baseline.execution.get("engine") == "openai":
         return "a server answered for it"
     try:
         checkpoint = _read_or_make(invocation, baseline.path, option="--baseline")

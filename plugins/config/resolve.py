@@ -16,11 +16,13 @@ from typing import Any
 from longctx.fixtures import calibration
 from longctx.fixtures.cases import FILES
 from longctx.fixtures.checkpoints.checkpoint import Checkpoint
+from longctx.fixtures.checkpoints.config_overrides import OverrideError
 from longctx.fixtures.checkpoints.safetensors import CheckpointError
 from longctx.fixtures.conversion import ConversionError
 from longctx.fixtures.corpora import CorpusError
 from longctx.fixtures.engines import EngineError, check_device_and_attention, check_gpus
 from longctx.fixtures.engines.openai.server_process import ServeError
+from longctx.fixtures.engines.vllm.execution import check_vllm, is_automatic
 from longctx.fixtures.lengths import LengthError
 from longctx.fixtures.outside_files import read_outside
 from longctx.fixtures.records import Options
@@ -72,7 +74,7 @@ from longctx.plugins.thresholds.records import ASPECTS, Reference, ThresholdsErr
 # Every error that a command line can cause; the message of each is one line with the remedy.
 CONFIG_ERRORS = (
     BaselineError, calibration.CalibrationError, CannotFit, CheckpointError, ConfigError, ConversionError, CorpusError,
-    EngineError, JudgeError, LengthError, PromptsError, ServeError, ThresholdsError, TokenizerError,
+    EngineError, JudgeError, LengthError, OverrideError, PromptsError, ServeError, ThresholdsError, TokenizerError,
 )  # fmt: skip
 NO_MODEL = (
     "--model: give a checkpoint directory, e.g. --model path/to/ckpt; "
@@ -105,11 +107,13 @@ def check_values(arguments: Namespace) -> None:
             raise ConfigError(f"{option.flag}: {problem}")
     check_server(arguments)
     # torch reports on the machine only if an option depends on it, because importing it takes seconds.
-    if arguments.device != "auto" or arguments.attention != "auto":
+    if arguments.engine != "vllm" and (arguments.device != "auto" or arguments.attention != "auto"):
         check_device_and_attention(arguments.device, arguments.attention)
-    gpus = int(arguments.gpus_per_worker)
-    if gpus > 1 and not (arguments.plan or arguments.preflight or arguments.collectonly):
-        check_gpus(arguments.device, gpus)
+    if not (arguments.plan or arguments.preflight or arguments.collectonly):
+        if arguments.engine == "vllm":
+            check_vllm(arguments.device, int(arguments.batch_size))
+        if (gpus := int(arguments.gpus_per_worker)) > 1:
+            check_gpus(arguments.device, gpus)
     # pytest cannot draw a line across a wider terminal.
     if shutil.get_terminal_size().columns > MAX_COLUMNS:
         given = os.environ.get("COLUMNS", "")[:20]
@@ -190,8 +194,10 @@ def _read_options(invocation: Invocation) -> Options:
     entailment = Path(str(invocation.path(arguments.data_dir or "")), "nli")
     yardstick = arguments.yardstick
     values |= {
+        "engine": _engine(arguments),
         "model_path": "",
         "only_samples": tuple(values["only_samples"]),
+        "config_override": tuple(values["config_override"]),
         "suite": suite or (FILES if has_tasks_files else "all"),
         "tasks": (
             find_tasks_files(arguments.tasks, invocation.directory, suite=arguments.suite) if has_tasks_files else ()
@@ -212,6 +218,18 @@ def _read_options(invocation: Invocation) -> Options:
         "journal": values["journal"] or str(invocation.scratch / "journal"),
     }
     return Options(**values)
+
+
+def _engine(arguments: Namespace) -> str:
+    """Return the value of --engine, or `vllm` if `auto` means it: no other option asks for what only `hf` has."""
+    is_open = arguments.engine == "auto" and not is_served(arguments) and not arguments.invariance
+    if (
+        is_open
+        and (arguments.attention, arguments.prefill_chunk) == ("auto", "auto")
+        and is_automatic(arguments.device)
+    ):
+        return "vllm"
+    return str(arguments.engine)
 
 
 def _has_tasks_files(arguments: Namespace) -> bool:

@@ -8,8 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from longctx.fixtures.engines import EngineSettings
 from longctx.fixtures.engines.hf.settings import HfSettings
 from longctx.fixtures.engines.openai.endpoint import Endpoint, ServerSettings
+from longctx.fixtures.engines.vllm.execution import VllmSettings
 from longctx.fixtures.outside_files import read_outside
 from longctx.fixtures.records import Case, Options
 from longctx.fixtures.records.report import REPORT_SCHEMA, JsonReport, parse_report
@@ -40,7 +42,7 @@ class Run(RunFacts):
     endpoint: Endpoint | None = None
     """The server that runs the model; None if the workers load the checkpoint, or if no model is run."""
 
-    def engine_settings(self, role: ModelRole) -> HfSettings | ServerSettings:
+    def engine_settings(self, role: ModelRole) -> EngineSettings:
         """Return the settings of the engine of the model or the baseline.
 
         A server runs only the model under test; the baseline is always loaded by the workers.
@@ -54,6 +56,20 @@ class Run(RunFacts):
                 timeout_seconds=options.request_timeout,
                 deadline=self.deadline,
             )
+        if options.engine == "vllm":
+            # Prompts of another tokenizer and prepared ones may be longer than their length.
+            longest = max((case.length for case in self.cases), default=0)
+            return VllmSettings(
+                device=options.device,
+                dtype=options.dtype,
+                attention=options.attention,
+                batch_size=options.batch_size,
+                prefill_chunk=options.prefill_chunk,
+                thinking_tokens=options.thinking_budget,
+                gpus=options.gpus_per_worker,
+                overrides=options.config_override,
+                context_tokens=longest + longest // 8,
+            )
         return HfSettings(
             device=options.device,
             dtype=options.dtype,
@@ -62,6 +78,7 @@ class Run(RunFacts):
             prefill_chunk=options.prefill_chunk,
             thinking_tokens=options.thinking_budget,
             gpus=options.gpus_per_worker,
+            overrides=options.config_override,
         )
 
     def key(self, case: Case, index: int) -> str:
@@ -100,7 +117,7 @@ def is_same_checkpoint(run: Run, executions: Mapping[str, Mapping[str, str]]) ->
     server answers: its answers also depend on its load, and other weights may have the same name.
     """
     model = executions.get("model")
-    if run.baseline is None or model is None or model.get("engine") != "hf":
+    if run.baseline is None or model is None or model.get("engine") == "openai":
         return False
     is_same_execution = model == executions.get("baseline")
     return is_same_execution and run.baseline.fingerprint == run.checkpoint.fingerprint

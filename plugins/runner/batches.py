@@ -39,6 +39,9 @@ class ModelUnderTest:
     engine: Callable[[], Engine] | None
     """Loads the engine that computes new results; None if the journal is all there will be."""
 
+    is_ready: Callable[[], bool] = lambda: True
+    """Returns False if loading the engine would release that of the other model."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:

@@ -10,10 +10,12 @@ from pathlib import Path
 
 from longctx.fixtures.checkpoints.checkpoint import Checkpoint
 from longctx.fixtures.corpora import CorpusError
-from longctx.fixtures.engines import ENGINES, Engine, EngineError
+from longctx.fixtures.engines import ENGINES, Engine, EngineError, EngineSettings
+from longctx.fixtures.engines.base import Releasable
 from longctx.fixtures.engines.hf.settings import HfSettings
 from longctx.fixtures.engines.openai.endpoint import ServerSettings
 from longctx.fixtures.engines.verified import load_verified, replaced
+from longctx.fixtures.engines.vllm.execution import VllmSettings
 from longctx.fixtures.records import Case
 from longctx.fixtures.scoring.judge import JudgeError
 from longctx.fixtures.tasks import load_tasks
@@ -32,16 +34,31 @@ from longctx.plugins.verdicts.panels import ModelRole
 
 
 class Engines:
-    """The engines of a run's models in one process, each loaded once on the GPU of the worker's slot."""
+    """The engines of a run's models in one process, each loaded on the GPUs of the worker's slot.
+
+    vLLM takes nearly all memory of its GPUs, so the model and its baseline are loaded in turn.
+    """
 
     def __init__(self, run: Run, *, slot: int) -> None:
         self.run = run
         self.slot = slot
         self._loaded: dict[ModelRole, Engine | EngineError] = {}
+        # Of vLLM: set once, because a process keeps the GPUs that it has used.
+        self._gpus_are_chosen = False
+        self._memory_share = 0.0
+
+    def is_ready(self, role: ModelRole) -> bool:
+        """Return False if loading the engine of a model would release another one."""
+        others = [each for each, engine in self._loaded.items() if each != role and isinstance(engine, Releasable)]
+        return role in self._loaded or not others
 
     def load(self, role: ModelRole) -> Engine:
         """Return the engine of a model; raise EngineError, the same one at every call."""
         if role not in self._loaded:
+            for other, engine in list(self._loaded.items()):
+                if isinstance(engine, Releasable):
+                    engine.release()
+                    del self._loaded[other]
             run = self.run
             baseline = run.baseline and run.baseline.checkpoint
             checkpoint = baseline if baseline and role == "baseline" else run.checkpoint
@@ -50,6 +67,8 @@ class Engines:
                 settings = run.engine_settings(role)
                 if isinstance(settings, HfSettings):
                     settings = replace(settings, device=_place(run, checkpoint, self.slot))
+                elif isinstance(settings, VllmSettings):
+                    settings = self._on_own_gpus(settings, checkpoint)
                 self._loaded[role] = open_engine(run, checkpoint, settings, option=option)
             except EngineError as error:
                 self._loaded[role] = error
@@ -57,6 +76,21 @@ class Engines:
         if isinstance(engine, EngineError):
             raise engine
         return engine
+
+    def _on_own_gpus(self, settings: VllmSettings, checkpoint: Checkpoint) -> VllmSettings:
+        """Return the settings for the GPUs of this worker, the only ones that vLLM sees from now on."""
+        if not self._gpus_are_chosen:
+            self._gpus_are_chosen = True
+            present = _gpu_count(self.run)
+            _, _, first = _place(self.run, checkpoint, self.slot).partition(":")
+            if first:
+                visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+                names = visible.split(",") if visible else [str(number) for number in range(present)]
+                os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(names[int(first) : int(first) + settings.gpus])
+            if present and settings.gpus == 1:
+                self._memory_share = settings.memory_share / -(-_worker_count() // present)
+        kind = settings.device.partition(":")[0]
+        return replace(settings, device=kind, memory_share=self._memory_share or settings.memory_share)
 
 
 def start_worker(run: Run, selected: Sequence[Case], engines: Engines, *, parent: int | None) -> Worker:
@@ -157,7 +191,7 @@ def _models(run: Run, engines: Engines) -> dict[ModelRole, ModelUnderTest]:
 
     def running(role: ModelRole) -> ModelUnderTest:
         journal = Journal(directory, journal_subject(run, role), heartbeat, run=run.id)
-        return ModelUnderTest(journal=journal, engine=partial(load, role))
+        return ModelUnderTest(journal=journal, engine=partial(load, role), is_ready=partial(engines.is_ready, role))
 
     models: dict[ModelRole, ModelUnderTest] = {"model": running("model")}
     baseline = run.baseline
@@ -170,9 +204,7 @@ def _models(run: Run, engines: Engines) -> dict[ModelRole, ModelUnderTest]:
     return models
 
 
-def open_engine(
-    run: Run, checkpoint: Checkpoint, settings: HfSettings | ServerSettings, *, option: str = "--model"
-) -> Engine:
+def open_engine(run: Run, checkpoint: Checkpoint, settings: EngineSettings, *, option: str = "--model") -> Engine:
     """Return the engine of a checkpoint with the settings of `Run.engine_settings`; raise EngineError."""
     trusted = run.options.trust_remote_code
 
@@ -195,7 +227,7 @@ def _place(run: Run, checkpoint: Checkpoint, slot: int) -> str:
 
     torch.set_num_threads(_cpu_threads(checkpoint.is_small, _worker_count()))
     device = run.options.device
-    present = torch.cuda.device_count() if device in ("auto", "cuda") else 0
+    present = _gpu_count(run)
     of_each = run.options.gpus_per_worker
     if not present or (present == 1 and of_each == 1):
         return device
@@ -207,6 +239,13 @@ def _place(run: Run, checkpoint: Checkpoint, slot: int) -> str:
             f"use -n {max(1, present // of_each)} or fewer GPUs for each"
         )
     return f"cuda:{slot * of_each}"
+
+
+def _gpu_count(run: Run) -> int:
+    """Return the number of GPUs among which workers choose; 0 if --device names one, or none."""
+    import torch
+
+    return torch.cuda.device_count() if run.options.device in ("auto", "cuda") else 0
 
 
 def _cpu_threads(is_small: bool, workers: int) -> int:

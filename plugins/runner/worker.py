@@ -120,6 +120,8 @@ class Worker:
         self._workers = workers
         # Claimed batches that are next, in order. Prompts for a prefetching engine have been sent to it.
         self._ahead: deque[Batch] = deque()
+        # False while the engine that is loaded may have work on another panel.
+        self._may_load = True
         self._broken: JournalError | None = None
         self._wait_seconds = WAIT_SECONDS
 
@@ -200,7 +202,7 @@ class Worker:
                 if not any(map(self._is_safe, awaited)):
                     return 0 if error else status.evidence_counts.get(case.id, 0), error
             self._check_parent()
-            self._refresh((bool(status.next_samples) and self._work(panel, status)) or self._work_elsewhere(panel))
+            self._refresh(self._work_on_any(panel, status))
 
     def _measure_likelihoods(self, case: Case, panel: Panel) -> str | None:
         """Measure likelihoods of the panel until it needs no more; return why the case failed, if it did."""
@@ -210,6 +212,7 @@ class Worker:
             wanted = self.panel_state.next_likelihoods(panel)
             if error is not None or not wanted or self._is_over():
                 return error
+            self._may_load = True
             batch = self._claim(panel, wanted, with_gold=True)
             if batch is not None:
                 self._score(batch)
@@ -226,6 +229,17 @@ class Worker:
     def _check_parent(self) -> None:
         if self._parent is not None and os.getppid() != self._parent:
             raise Stopped("the run that this worker belongs to has ended")
+
+    def _work_on_any(self, panel: Panel, status: PanelStatus) -> bool:
+        """Answer a batch of this panel or, if it has none, of another; return False if there is none.
+
+        Where the models are loaded in turn, all panels come first for which the loaded one has work.
+        """
+        is_in_turn = not all(model.engine is None or model.is_ready() for model in self.models.values())
+        for self._may_load in (False, True) if is_in_turn else (True,):
+            if (status.next_samples and self._work(panel, status)) or self._work_elsewhere(panel):
+                return True
+        return False
 
     def _work(self, panel: Panel, status: PanelStatus) -> bool:
         """Answer the next batch while the ones after it are built or sent; return False if no sample is free."""
@@ -296,10 +310,15 @@ class Worker:
         """
         previous = after.samples.values() if after is not None else ()
         keys = self.panel_state.likelihood_keys(panel) if with_gold else self.panel_state.keys(panel)
-        for role in dict.fromkeys(role for role, _ in wanted):
+        roles = dict.fromkeys(role for role, _ in wanted)
+        for role in sorted(roles, key=lambda role: not self.models[role].is_ready()):
             model = self.models[role]
             if only not in (None, model):
                 continue
+            if not model.is_ready():
+                if after is not None or not self._may_load:
+                    continue
+                self._release_ahead()
             of_model = {keys[sample]: sample for owner, sample in wanted if owner == role}
             # Load the engine before claiming: a claim must last no longer than an answer takes.
             engine = self._engine(model)
@@ -308,6 +327,12 @@ class Worker:
                 built = self.builder.begin(panel, samples, with_gold=with_gold)
                 return Batch(panel=panel, model=model, engine=engine, samples=samples, built=built)
         return None
+
+    def _release_ahead(self) -> None:
+        """Release the batches claimed ahead for an engine that makes room for another one."""
+        for batch in self._ahead:
+            batch.release()
+        self._ahead.clear()
 
     def _finish_ahead(self) -> None:
         """Store the answers that are being computed, which cost something already, and release all other claims."""

@@ -129,7 +129,7 @@ def _tokenized(tokenizer: Any, text: str) -> Prompt:
 
 def _stop_rule_values() -> Iterator[tuple[str, Any]]:
     """Yield text, finish reason and token count of scripted answers with one token per letter."""
-    from longctx.fixtures.engines.hf.decode import StopTracker
+    from longctx.fixtures.engines.answers import StopTracker
 
     end_id = 0
     for thinking_tokens in (0, 14):

@@ -92,9 +92,11 @@ ROOMS: dict[str, tuple[str, ...]] = {
 # the client that asks servers, which times out, waits as the server says and is easy to keep keys in.
 GUESTS: dict[str, tuple[str, ...]] = {
     "torch": ("fixtures.conversion", "fixtures.diagnosis", "fixtures.engines.hf",
-        "fixtures.invariance", "fixtures.memory", "longctx.measurement", "plugins.runner.start_worker"),
+        "fixtures.engines.vllm", "fixtures.invariance", "fixtures.memory", "longctx.measurement",
+        "plugins.runner.start_worker"),
     "transformers": ("fixtures.checkpoints.checkpoint", "fixtures.conversion", "fixtures.diagnosis",
-        "fixtures.engines.hf", "fixtures.memory", "longctx.callback", "fixtures.tokenization"),
+        "fixtures.engines.hf", "fixtures.engines.vllm", "fixtures.memory", "longctx.callback", "fixtures.tokenization"),
+    "vllm": ("fixtures.engines.vllm.engine",),
     "peft": ("fixtures.conversion.adapter",),
     # It reads downloaded tables; `download` is the one that fetches them.
     "datasets": ("fixtures.corpora.published.layouts",),

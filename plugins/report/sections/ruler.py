@@ -67,7 +67,11 @@ def model_facts(model: ReportModel) -> list[str]:
         return [f"results of {model.architecture}"]
     chat = "chat template" if model.chat_template else "no chat template"
     thinks = model.thought and f"thinks in {model.thought}"
-    known = (model.architecture, model.quantization, made, model.dtype, model.attention, chat, thinks)
+    engine = model.engine if model.engine == "vllm" else None
+    overrides = (model.execution or {}).get("config")
+    known = (
+        model.architecture, model.quantization, made, model.dtype, engine, model.attention, overrides, chat, thinks,
+    )  # fmt: skip
     return [fact for fact in known if fact]
 
 

@@ -15,8 +15,8 @@ from tokenizers import Tokenizer, decoders, models
 from torch import Tensor
 from transformers import MixtralConfig
 
+from longctx.fixtures.engines.answers import StopTracker
 from longctx.fixtures.engines.hf import prefill
-from longctx.fixtures.engines.hf.decode import StopTracker
 from tests.helpers.tiny_engines import PROMPTS, Saved, engine_of, own_greedy, saved_in, texts
 from tests.helpers.tiny_models import (
     CONFIGS,

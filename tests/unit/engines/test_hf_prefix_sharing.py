@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from longctx.fixtures.corpora import Corpora
 from longctx.fixtures.engines import EngineError
+from longctx.fixtures.engines.answers import StopTracker
 from longctx.fixtures.engines.hf import prefill
-from longctx.fixtures.engines.hf.decode import StopTracker
 from longctx.fixtures.engines.hf.engine import HfEngine
 from longctx.fixtures.records import Generation, Prompt
 from longctx.fixtures.tasks import TASKS

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longctx.fixtures.corpora import Corpora
-from longctx.fixtures.engines.hf.decode import is_settled
+from longctx.fixtures.engines.answers import is_settled
 from longctx.fixtures.engines.hf.engine import HfEngine
 from longctx.fixtures.records import Generation, Sample
 from longctx.fixtures.scoring.match import settled_by_all, settled_by_any, string_match_all, string_match_any

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longctx.fixtures.engines.hf.decode import StopTracker
+from longctx.fixtures.engines.answers import StopTracker
 from longctx.fixtures.engines.openai.endpoint import Endpoint, ServerSettings, TokenCounting
 from longctx.fixtures.engines.openai.engine import OpenAIEngine
 from longctx.fixtures.records import Generation, Prompt
