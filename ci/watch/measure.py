@@ -192,7 +192,7 @@ def _verdict_of(run: SuiteRun) -> tuple[Verdict, tuple[str, ...]]:
         # A checkpoint with an undecided comparison must not become the last good step.
         undecided = [gate for gate in gates if gate.blocking and gate.verdict == "undecided"]
         reasons = tuple(f"{gate.name}: {gate.reason}" for gate in undecided)
-        is_compared = all(gate.kind != "regression" for gate in undecided)
+        is_compared = all(gate.kind not in ("regression", "change") for gate in undecided)
         return "pass" if is_compared else "undecided", reasons
     failed = [gate for gate in gates if gate.fails]
     cases = [case for case in run.report.cases if case.verdict in ("fail", "error")]
