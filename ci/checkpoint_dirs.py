@@ -105,7 +105,7 @@ class StepReader:
         a pattern does not match.
         """
         around = absolute(directory)
-        found: dict[Path, Step] = {}
+        by_path: dict[Path, Step] = {}
         unclear: dict[Path, str] = {}
         # A directory's own name comes before those of links to it.
         for path in sorted(directory.iterdir(), key=lambda path: (path.is_symlink(), path.name)):
@@ -117,12 +117,12 @@ class StepReader:
                 continue
             try:
                 step = self.read(path, option="DIR")
-                found.setdefault(step.path, step)
+                by_path.setdefault(step.path, step)
             except (CheckpointsError, OSError) as error:
                 unclear[target] = str(error)
-        twins = _twins(found.values())
-        clear = sorted((step for step in found.values() if step.path not in twins), key=lambda step: step.number)
-        others = {path: reason for path, reason in unclear.items() if path not in found}
+        twins = _twins(by_path.values())
+        clear = sorted((step for step in by_path.values() if step.path not in twins), key=lambda step: step.number)
+        others = {path: reason for path, reason in unclear.items() if path not in by_path}
         return FoundSteps(steps=tuple(clear), unclear=others | twins)
 
 

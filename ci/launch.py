@@ -48,7 +48,7 @@ def _filled(template: Sequence[str], command: Sequence[str], name: str) -> list[
     """
     filled: list[str] = []
     for word in template:
-        text = FIELD.sub(lambda found: name if found[1] == "name" else shlex.join(command), word)
+        text = FIELD.sub(lambda field: name if field[1] == "name" else shlex.join(command), word)
         filled += command if word == WORDS else [text]
     return filled
 

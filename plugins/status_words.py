@@ -176,5 +176,5 @@ def pytest_sessionfinish(session: pytest.Session) -> Generator[None, None, None]
     controller = session.config.stash.get(CONTROLLER, None)
     if controller is not None and controller.is_interrupted:
         stored, planned = controller.stored_samples()
-        kept = f"{stored:,} of {planned:,} samples kept" if planned else "before the first sample"
-        session.config.stash[INTERRUPTION] = f"interrupted: {kept}; the same command continues"
+        progress = f"{stored:,} of {planned:,} samples kept" if planned else "before the first sample"
+        session.config.stash[INTERRUPTION] = f"interrupted: {progress}; the same command continues"

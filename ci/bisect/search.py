@@ -286,9 +286,9 @@ class _Search:
             return min(FIRST_SAMPLES, self._steps.telling)
         if result.reason:
             return None
-        asked = self._asked[position]
-        wanted = min(max(FIRST_SAMPLES, 2 * asked), self._steps.telling)
-        return wanted if wanted > asked else None
+        answered = self._asked[position]
+        wanted = min(max(FIRST_SAMPLES, 2 * answered), self._steps.telling)
+        return wanted if wanted > answered else None
 
     def _edge(self) -> Edge:
         """Return the certain step, or the narrowest range that is certain."""

@@ -122,8 +122,8 @@ class AlertText:
         """Return the command that searches the skipped steps before an alert; empty if there are none."""
         good, bad = alert.last_good, alert.first
         run = Path(bad.checkpoint).parent
-        found = self.steps.find(run).steps if run.is_dir() else ()
-        if good is None or not any(good.step < step.number < bad.step for step in found):
+        saved = self.steps.find(run).steps if run.is_dir() else ()
+        if good is None or not any(good.step < step.number < bad.step for step in saved):
             return ""
         options = [*self.suite.given, *self.steps.words]
         words = search_words(searched_cases(alert.cases), good, bad, options, self.folder_of(alert))

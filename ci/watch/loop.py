@@ -255,8 +255,8 @@ class Watch:
 
     def _record_search(self, alert: Alert, search: Search, gpu_seconds: float) -> None:
         self.history.add(structs.replace(search, gpu_seconds=gpu_seconds))
-        found = culprit_text(replace(alert, search=search))
-        print_line(f"alert at step {alert.first.step}: the loss began at {found}" if found else search.line)
+        culprit = culprit_text(replace(alert, search=search))
+        print_line(f"alert at step {alert.first.step}: the loss began at {culprit}" if culprit else search.line)
         self._update_alerts()
         self._notify()
 

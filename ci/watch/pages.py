@@ -118,13 +118,13 @@ def _time(text: str) -> str:
 
 def _reports(measurements: Sequence[WatchedCheckpoint]) -> list[StepReport]:
     """Return the reports with a score of the measurements that count."""
-    found = []
+    step_reports = []
     for measurement in measurements:
         path = Path(measurement.report)
         document = read_report(path) if measurement.counts else None
         if document is not None and any(case.score is not None for case in document.cases):
-            found.append(StepReport(step=measurement.step, path=path, document=visible_data(document)))
-    return found
+            step_reports.append(StepReport(step=measurement.step, path=path, document=visible_data(document)))
+    return step_reports
 
 
 def score_lines(measurement: WatchedCheckpoint) -> list[str]:

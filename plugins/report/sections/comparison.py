@@ -154,12 +154,12 @@ def comparison_notes(report: JsonReport) -> list[Note]:
 
 def _difference_notes(report: JsonReport, regression: RegressionSummary) -> list[Note]:
     """Return one line about what differs between the two checkpoints; none if that is not known."""
-    found = regression.differences
-    if found is None:
+    differences = regression.differences
+    if differences is None:
         return []
-    if found:
-        named = [_shown_difference(difference) for difference in found[:MOST_DIFFERENCES]]
-        rest = [f"{len(found) - len(named)} more"] if len(found) > len(named) else []
+    if differences:
+        named = [_shown_difference(difference) for difference in differences[:MOST_DIFFERENCES]]
+        rest = [f"{len(differences) - len(named)} more"] if len(differences) > len(named) else []
         text = f"other than in the baseline: {'; '.join([*named, *rest])}"
     elif report.model.fingerprint == regression.baseline.fingerprint:
         text = "the model is the baseline itself"

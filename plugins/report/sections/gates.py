@@ -157,13 +157,13 @@ def gate_table(document: JsonReport, most: int | None = None) -> Table:
     """Return the gates, or the blocking ones: all that fail the run, others up to `most`; the worst come first."""
     gates = [gate for gate in document.gates if gate.blocking or most is None]
     gates.sort(key=lambda gate: (not gate.blocking, ORDER.index(gate.verdict)))
-    kept = len(gates) if most is None else max(most, sum(gate.fails for gate in gates))
+    shown = len(gates) if most is None else max(most, sum(gate.fails for gate in gates))
     rows = []
-    for gate in gates[:kept]:
+    for gate in gates[:shown]:
         name = gate.name if gate.blocking else f"{gate.name}, reported only"
         cells = (verdict_cell(gate.verdict), Cell(text=gate.reason), Cell(text=_intervals(gate)))
         rows.append(Row(name=name, cells=cells))
-    for verdict, count in Counter(gate.verdict for gate in gates[kept:]).items():
+    for verdict, count in Counter(gate.verdict for gate in gates[shown:]).items():
         rows.append(Row(name=f"{count} more", cells=(verdict_cell(verdict), Cell(text=""), Cell(text=""))))
     columns = ("verdict", "reason", "confidence intervals")
     return Table(name="Gates", corner="gate", columns=columns, rows=tuple(rows))
