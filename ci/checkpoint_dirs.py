@@ -72,7 +72,7 @@ class StepReader:
     def read(self, path: Path, *, option: str) -> Step:
         """Return the checkpoint in a directory with its step; raise CheckpointsError if it has no clear one.
 
-        The pattern decides, or else what the trainer recorded, or else the name. A link stands for the directory that
+        The pattern decides, or else the trainer's record, or else the name. A link stands for the directory that
         it leads to, and so does that directory's name. Only where that has no step, such as the hash of a store, the
         link's name gives it.
         """

@@ -131,7 +131,7 @@ class _UndecidableGates:
     """The blocking gates that the cases of a run cannot decide."""
 
     reasons: Mapping[str, str]
-    """By name, what each of them needs, with the remedy."""
+    """By name, the reason, with the remedy."""
     refusal: str
     """The line that ends the run because it can decide no gate of the files that the user gave; else empty."""
 

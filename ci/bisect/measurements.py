@@ -62,7 +62,7 @@ class TellingSamples:
         return tuple(values)
 
     def reading(self, good: SampleScores, step: SampleScores, count: int) -> Reading:
-        """Return what a step answered to the first contexts, up to the first one that it did not answer wholly."""
+        """Return the answers of a step to the first contexts, up to the first one that it did not answer wholly."""
         losses = []
         for context in self.contexts[:count]:
             samples = [(context.case, index) for index in self._indices(context)]

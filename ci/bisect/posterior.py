@@ -79,7 +79,7 @@ class EndpointVotes:
 
 
 class Posterior:
-    """Probabilities of what happened between position 0, the good endpoint, and position `last`, the bad one."""
+    """Probabilities of the events between position 0, the good endpoint, and position `last`, the bad one."""
 
     def __init__(self, last: int, readings: Mapping[int, Reading], votes: EndpointVotes):
         self.last = last

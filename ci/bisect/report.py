@@ -54,7 +54,7 @@ class StepVerdict:
 
 
 def step_verdict(bisection: Bisection, position: int, result: StepResult, posterior: Posterior) -> StepVerdict:
-    """Return what is known of a step after some measurements."""
+    """Return the known facts of a step after some measurements."""
     loss = bisection.endpoints.loss_points
     if result.reason:
         return StepVerdict(verdict="skipped", result=result)

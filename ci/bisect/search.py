@@ -130,7 +130,7 @@ class Steps(Protocol):
 
     @property
     def note(self) -> Callable[[Mapping[int, StepResult], Posterior, Sequence[int]], None]:
-        """Shows what is known after a round that measured some positions."""
+        """Shows the state of the search after a round that measured some positions."""
 
 
 def search(last: int, steps: Steps, *, confidence: float, parallel: int = 1) -> Edge:

@@ -288,7 +288,7 @@ def share(of_loss: Share) -> str:
 
 
 def description(change: TensorChange) -> str:
-    """Return what is wrong with one tensor."""
+    """Return the faults of one tensor."""
     if change.problem:
         return change.problem
     parts = []

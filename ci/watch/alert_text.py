@@ -1,4 +1,4 @@
-"""Alerts in words: what the watch prints and shows on its page, with the commands that look further."""
+"""Alerts in words, as the watch prints them and shows them on its page, with the commands that look further."""
 
 from __future__ import annotations
 

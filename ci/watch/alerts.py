@@ -153,7 +153,7 @@ def _finish(building: _Building, evidence: Sequence[WatchedCheckpoint], searches
 
 
 def _kind(known: WatchedCheckpoint) -> Kind | None:
-    """Return what fails at a checkpoint; None if it was accepted."""
+    """Return the failure of a checkpoint; None if it was accepted."""
     if known.verdict in ACCEPTED:
         return None
     if any(outcome.has_lost for outcome in known.cases.values()):

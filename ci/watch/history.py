@@ -147,7 +147,7 @@ Stage = Literal["begun", "found", "closed"]
 
 
 class Notified(Struct, frozen=True, kw_only=True, tag_field="event", tag="notified"):
-    """A delivered notification, with what identifies its alert."""
+    """A delivered notification, with the identity of its alert."""
 
     stage: Stage
     kind: str

@@ -261,7 +261,7 @@ class Watch:
         self._notify()
 
     def _update_alerts(self) -> None:
-        """Find the alerts of the measurements, print what has changed in them, and write the index page."""
+        """Find the alerts of the measurements, print their changes, and write the index page."""
         before, self.alerts = self.alerts, find_alerts(self.history.by_step, self.history.searches)
         for alert in self.alerts:
             known = next((each for each in before if alert.is_same(each)), None)
@@ -366,7 +366,7 @@ class Watch:
         return str(path.relative_to(directory)) if path.is_relative_to(directory) else path.name
 
     def _notify(self) -> None:
-        """Deliver what is new of the alerts; stop for now when failed deliveries take too long."""
+        """Deliver the news of the alerts; stop for now when failed deliveries take too long."""
         started = time.monotonic()
         for alert in self.alerts:
             stage = due_stage(alert, self.history.notified)

@@ -1,4 +1,4 @@
-"""Write the index page of a watch: what is wrong since when, and every checkpoint."""
+"""Write the index page of a watch: the alerts with their steps, and every checkpoint."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def write_index(folder: Path, measurements: Sequence[WatchedCheckpoint], run: Wa
 
 
 def _headline(measurements: Sequence[WatchedCheckpoint], alerts: Sequence[Alert]) -> tuple[str, str, str]:
-    """Return the word, the headline and its first reason: what is wrong, and since when."""
+    """Return the word, the headline and its first reason: the loss, and its first step."""
     known = [measurement for measurement in measurements if measurement.counts]
     if not known:
         return "open", "Nothing measured", ""

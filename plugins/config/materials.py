@@ -70,7 +70,7 @@ def load_materials(options: Options) -> Materials:
 
 
 def scored_by(options: Options) -> tuple[str, ...]:
-    """Return what decides a score besides the answer and the task's own code, as parts of a fingerprint.
+    """Return the parts of a fingerprint that decide a score besides the answer and the task's own code.
 
     Raises JudgeError for an unusable judge and CheckpointError for an unusable entailment model.
     """

@@ -83,7 +83,7 @@ NO_MODEL = (
 MAX_COLUMNS = 10_000
 # The value of --prompts for RULER to the letter of its paper.
 RULER_PAPER = "ruler-paper"
-# The longest time of one request, and what a token of thought adds to it.
+# The longest time of one request, and the time that a token of thought adds to it.
 REQUEST_SECONDS, SECONDS_OF_A_THOUGHT_TOKEN = 1800.0, 0.1
 ONLY_TEMPLATE = (
     "only the chat template says that this is an aligned model (no turn ends with the config's eos_token_id), so "

@@ -461,7 +461,7 @@ class Correlation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Correlations:
-    """The part of a history's page about what goes together."""
+    """The part of a history's page about correlations."""
 
     scores: Table
     """The scores of every checkpoint."""
@@ -486,7 +486,7 @@ def common_means(by_report: Sequence[ByLength]) -> list[float | None]:
 
 
 def correlations(documents: Sequence[JsonReport]) -> Correlations | None:
-    """Return what goes together over the latest reports of all checkpoints; None for fewer than two checkpoints."""
+    """Return the correlations over the latest reports of all checkpoints; None for fewer than two checkpoints."""
     by_age = sorted(documents, key=lambda document: str(document.run.started))
     latest = [*{document.model.fingerprint: document for document in by_age}.values()]
     if len(latest) < 2:

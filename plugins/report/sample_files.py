@@ -24,7 +24,7 @@ from longctx.plugins.report.summary import RunSummary
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairedSample:
-    """A sample with what the baseline made of it."""
+    """A sample with the baseline's answer."""
 
     case: Case
     outcome: Outcome

@@ -44,7 +44,7 @@ class RunSummary:
 
 
 def source_of(checkpoint: Checkpoint | None) -> ReportSource | None:
-    """Return what a checkpoint was made of for this run; None for one on disk, and without a checkpoint."""
+    """Return the source of a checkpoint for this run; None for one on disk, and without a checkpoint."""
     if checkpoint is None or checkpoint.source is None:
         return None
     return ReportSource(**asdict(checkpoint.source))

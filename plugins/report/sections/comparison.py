@@ -1,4 +1,4 @@
-"""The comparison with --baseline: its part of the report, and what the reports show of it."""
+"""The comparison with --baseline: its part of the report, and the lines that reports show."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def _baseline_scores(measured: Measured) -> dict[str, dict[str, float]]:
 
 
 def comparison_notes(report: JsonReport) -> list[Note]:
-    """Return how many samples changed, what differs between the checkpoints, and how far their answers compare."""
+    """Return the changed samples, the differences of the checkpoints, and how far their answers compare."""
     regression = report.regression
     if regression is None:
         return []
@@ -153,7 +153,7 @@ def comparison_notes(report: JsonReport) -> list[Note]:
 
 
 def _difference_notes(report: JsonReport, regression: RegressionSummary) -> list[Note]:
-    """Return one line about what differs between the two checkpoints; none if that is not known."""
+    """Return one line about the differences of the two checkpoints; none if they are not known."""
     differences = regression.differences
     if differences is None:
         return []

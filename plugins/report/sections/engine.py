@@ -61,6 +61,6 @@ def server_notes(measured: Measured, facts: EngineFacts | None) -> ReportServer 
 
 
 def notes_of(document: JsonReport, subject: str = "the server ") -> list[str]:
-    """Return what a report says of its server, after the subject; or of the files whose results were compared."""
+    """Return the report's facts about its server, after the subject; or of the files whose results were compared."""
     notes = () if isinstance(document.server, UnsetType) else document.server.notes
     return [note if document.is_of_files else f"{subject}{note}" for note in notes]

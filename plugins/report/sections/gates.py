@@ -99,7 +99,7 @@ def _counts(words: Counter[str], failed: Sequence[ReportCase]) -> list[str]:
 
 
 def _next_step(report: JsonReport, page: Path | None) -> str:
-    """Return what a reader of a verdict other than `pass` does next."""
+    """Return the next step of a reader of a verdict other than `pass`."""
     if report.run.interrupted:
         return "the same command continues"
     if failed_properties(report):
@@ -187,7 +187,7 @@ def _intervals(gate: ReportGate) -> str:
 
 
 def warning_texts(document: JsonReport) -> list[str]:
-    """Return what limits the meaning of the verdicts: thoughts, thresholds that look like shares, few samples."""
+    """Return the limits of the meaning of the verdicts: thoughts, thresholds that look like shares, few samples."""
     model = document.model
     texts = [model.thought_warning] if model.thought_warning else []
     if model.answers_with_thought:

@@ -1,4 +1,4 @@
-"""The likelihoods of gold answers (--signal): their part of the report, and what the reports show of it."""
+"""The likelihoods of gold answers (--signal): their part of the report, and the lines that reports show."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def panel_name(panel: LikelihoodPanel) -> str:
 
 
 def _row(name: str, kind: RowKind, entry: CaseLikelihood | LikelihoodChanges, samples: int) -> Row:
-    """Return value and interval of every measure; a hyphen for what is undefined."""
+    """Return value and interval of every measure; a hyphen for an undefined one."""
     cells = []
     for key in MEASURES:
         estimate: MeanEstimate | None = getattr(entry, key, None)

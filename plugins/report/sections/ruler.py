@@ -60,7 +60,7 @@ def ruler_summary(run: RunFacts, evaluation: Evaluation) -> RulerSummary:
 
 
 def model_facts(model: ReportModel) -> list[str]:
-    """Return what is known of a model besides its name, one text each."""
+    """Return the facts about a model besides its name, one text each."""
     source = model.source
     made = None if source is None else f"{MADE_OF[source.kind]} {source.path}"
     if model.engine == RESULT_FILES:
