@@ -39,26 +39,22 @@ SEVERITY: Sequence[Verdict] = ("error", "fail", "not measured", "undecided", "pa
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointResult:
-    """The verdict on a checkpoint."""
+    """The verdict on a checkpoint. The fields without documentation are those of `WatchedCheckpoint`."""
 
     verdict: Verdict
     reasons: tuple[str, ...]
     """One line for every reason why it is not a pass."""
     exit_code: int
-    """pytest's exit code."""
     report: JsonReport | None
     """The report of the first comparison; None if it was not completed."""
     cases: Mapping[str, CaseOutcome] = field(default_factory=dict)
     """The outcome of the comparisons for every case, by id; empty if none was completed."""
     compared_with: str | None = None
-    """The checkpoint, or else the report, that the cases were compared with; None without a baseline."""
     file: Path | None = None
     """Where the report is, if not in the first comparison's file: that of a check of the engine which failed or could
     not be made, or that of a comparison on more samples."""
     most_samples: int | None = None
-    """The most samples of a case, if a suspected loss took more of them than the options plan."""
     is_suspected: bool = False
-    """True if it is undecided because of a loss that few unchanged models have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

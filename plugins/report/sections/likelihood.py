@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple
+from dataclasses import astuple, fields
 from typing import Any
 
 from longctx.fixtures.records.report import JsonReport, ReportCase
@@ -21,6 +21,7 @@ from longctx.plugins.evidence.likelihood_estimates import (
     LEAST_EVIDENCE_GAIN,
     NLL_CLIP,
     Estimate,
+    LikelihoodChange,
     LikelihoodEstimates,
 )
 from longctx.plugins.evidence.points import to_points
@@ -51,15 +52,7 @@ def likelihood(evaluation: Evaluation) -> LikelihoodSummary | None:
     measured = evaluation.measured.likelihoods.values()
     panels = []
     for panel in evaluation.likelihood:
-        change = None
-        if panel.change is not None:
-            change = LikelihoodChanges(
-                pairs=panel.change.pairs,
-                nll=_estimate(panel.change.nll),
-                gain=_estimate(panel.change.gain),
-                evidence=_estimate(panel.change.evidence),
-                nll_error=panel.change.nll_error,
-            )
+        change = None if panel.change is None else LikelihoodChanges(**_estimates(panel.change))
         panels.append(
             LikelihoodPanel(
                 family=panel.family,
@@ -138,15 +131,13 @@ def _row(name: str, kind: RowKind, entry: CaseLikelihood | LikelihoodChanges, sa
     return Row(name=name, kind=kind, cells=tuple(cells), samples=samples)
 
 
-def _estimates(result: LikelihoodEstimates) -> dict[str, Any]:
-    """Return the fields that a panel and a case have in common."""
-    fields: dict[str, Any] = {name: getattr(result, name) for name in ("samples", "planned", "clipped")}
-    for name in ("nll", "nll_after_first", "query", "evidence", "gain", "gain_after_first", "margin", *IN_POINTS):
-        estimate: Estimate | None = getattr(result, name)
-        if estimate is not None and name in IN_POINTS:
-            estimate = Estimate(*map(to_points, astuple(estimate)))
-        fields[name] = None if estimate is None else _estimate(estimate)
-    return fields
+def _estimates(result: LikelihoodEstimates | LikelihoodChange) -> dict[str, Any]:
+    """Return the fields of a record by name, with its estimates as in the report."""
+    values: dict[str, Any] = {entry.name: getattr(result, entry.name) for entry in fields(result)}
+    for name, value in values.items():
+        if isinstance(value, Estimate):
+            values[name] = _estimate(Estimate(*map(to_points, astuple(value))) if name in IN_POINTS else value)
+    return values
 
 
 def _findings(panel: PanelLikelihood) -> tuple[str, ...]:
