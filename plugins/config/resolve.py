@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import time
@@ -17,6 +18,7 @@ from longctx.fixtures import calibration
 from longctx.fixtures.cases import FILES
 from longctx.fixtures.checkpoints.checkpoint import Checkpoint
 from longctx.fixtures.checkpoints.config_overrides import OverrideError
+from longctx.fixtures.checkpoints.generation_config import ignored_settings
 from longctx.fixtures.checkpoints.safetensors import CheckpointError
 from longctx.fixtures.conversion import ConversionError
 from longctx.fixtures.corpora import CorpusError
@@ -266,6 +268,7 @@ def prepare(run: Run, materials: Materials, invocation: Invocation) -> Run:
         yardstick=yardstick,
         yardstick_warning=yardstick_warning,
         thought_warning=_thought_warning(formatter),
+        settings_warning=_settings_warning(run.checkpoint) if endpoint is None else "",
         corpora=materials.corpora.fingerprint,
         prompts=materials.prompts_fingerprint,
         formatter=formatter.fingerprint,
@@ -330,6 +333,17 @@ def _thought_warning(formatter: PromptFormatter) -> str:
     if not settings:
         return ""
     return f"the chat template opens a thought, which {settings} closes; --thinking-budget measures answers after one"
+
+
+def _settings_warning(checkpoint: Checkpoint) -> str:
+    settings = ignored_settings(Path(checkpoint.path)) if is_on_disk(checkpoint) else {}
+    if not settings:
+        return ""
+    shown = ", ".join(f"{name} {json.dumps(value)[:40]}" for name, value in settings.items())
+    return (
+        f"generation_config.json sets {shown}: this run ignores it, generate() and many servers apply it; remove what "
+        "is not meant, or measure the served model with --base-url"
+    )
 
 
 def _ends_turns(formatter: PromptFormatter, config: Mapping[str, Any]) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from longctx.fixtures.checkpoints.generation_config import decoding_settings
+from longctx.fixtures.checkpoints.generation_config import decoding_settings, ignored_settings
 
 
 @pytest.mark.parametrize(
@@ -34,3 +34,9 @@ def test_a_file_that_says_nothing_has_no_settings(content: str | None, tmp_path:
     if content is not None:
         (tmp_path / "generation_config.json").write_text(content)
     assert decoding_settings(tmp_path) == {}
+
+
+def test_a_run_names_penalties_and_neither_sampling_nor_budgets(tmp_path: Path) -> None:
+    content = {"do_sample": True, "temperature": 0.7, "max_new_tokens": 2048, "repetition_penalty": 1.5}
+    (tmp_path / "generation_config.json").write_text(json.dumps(content))
+    assert ignored_settings(tmp_path) == {"repetition_penalty": 1.5}
