@@ -77,7 +77,7 @@ def pytest_report_header(config: pytest.Config) -> str | None:
     warnings = [f"warning: {run.checkpoint.path}: {run.checkpoint.warning}"] if run.checkpoint.warning else []
     warnings += [f"warning: --yardstick: {run.yardstick_warning}"] if run.yardstick_warning else []
     warnings += [f"warning: --chat: {run.thought_warning}"] if run.thought_warning else []
-    warnings += [f"warning: {run.settings_warning}"] if run.settings_warning else []
+    warnings += [f"warning: {warning}" for warning in run.checkpoint_warnings]
     lines = (*run.thresholds.notes, *shares_as_scores(run.thresholds))
     warnings += [f"warning: --thresholds: {line}" for line in lines]
     if _has_test_timeout(config):

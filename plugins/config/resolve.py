@@ -18,6 +18,7 @@ from longctx.fixtures import calibration
 from longctx.fixtures.cases import FILES
 from longctx.fixtures.checkpoints.checkpoint import Checkpoint
 from longctx.fixtures.checkpoints.config_overrides import OverrideError
+from longctx.fixtures.checkpoints.consistency import constant_tensors
 from longctx.fixtures.checkpoints.generation_config import ignored_settings
 from longctx.fixtures.checkpoints.safetensors import CheckpointError
 from longctx.fixtures.conversion import ConversionError
@@ -85,6 +86,8 @@ NO_MODEL = (
 MAX_COLUMNS = 10_000
 # The value of --prompts for RULER to the letter of its paper.
 RULER_PAPER = "ruler-paper"
+# Weights that a warning names.
+MOST_TENSORS = 4
 # The longest time of one request, and the time that a token of thought adds to it.
 REQUEST_SECONDS, SECONDS_OF_A_THOUGHT_TOKEN = 1800.0, 0.1
 ONLY_TEMPLATE = (
@@ -268,7 +271,7 @@ def prepare(run: Run, materials: Materials, invocation: Invocation) -> Run:
         yardstick=yardstick,
         yardstick_warning=yardstick_warning,
         thought_warning=_thought_warning(formatter),
-        settings_warning=_settings_warning(run.checkpoint) if endpoint is None else "",
+        checkpoint_warnings=_checkpoint_warnings(run.checkpoint, is_served=endpoint is not None),
         corpora=materials.corpora.fingerprint,
         prompts=materials.prompts_fingerprint,
         formatter=formatter.fingerprint,
@@ -335,15 +338,22 @@ def _thought_warning(formatter: PromptFormatter) -> str:
     return f"the chat template opens a thought, which {settings} closes; --thinking-budget measures answers after one"
 
 
-def _settings_warning(checkpoint: Checkpoint) -> str:
-    settings = ignored_settings(Path(checkpoint.path)) if is_on_disk(checkpoint) else {}
-    if not settings:
-        return ""
-    shown = ", ".join(f"{name} {json.dumps(value)[:40]}" for name, value in settings.items())
-    return (
-        f"generation_config.json sets {shown}: this run ignores it, generate() and many servers apply it; remove what "
-        "is not meant, or measure the served model with --base-url"
-    )
+def _checkpoint_warnings(checkpoint: Checkpoint, *, is_served: bool) -> tuple[str, ...]:
+    if not is_on_disk(checkpoint):
+        return ()
+    folder, warnings = Path(checkpoint.path), []
+    settings = {} if is_served else ignored_settings(folder)
+    if settings:
+        shown = ", ".join(f"{name} {json.dumps(value)[:40]}" for name, value in settings.items())
+        warnings.append(
+            f"generation_config.json sets {shown}: this run ignores it, generate() and many servers apply it; remove "
+            "what is not meant, or measure the served model with --base-url"
+        )
+    if checkpoint.calibration is None and (constant := constant_tensors(folder)):
+        more = f" and {len(constant) - MOST_TENSORS} more" if len(constant) > MOST_TENSORS else ""
+        names = ", ".join(map(visible_line, constant[:MOST_TENSORS]))
+        warnings.append(f"weights that hold one value only, as where they were never written: {names}{more}")
+    return tuple(warnings)
 
 
 def _ends_turns(formatter: PromptFormatter, config: Mapping[str, Any]) -> bool:

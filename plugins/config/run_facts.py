@@ -57,8 +57,8 @@ class RunFacts:
     """True if the prompts use a chat template."""
     thought_warning: str = ""
     """One line about a thought that the chat template opens, and that is closed; may be empty."""
-    settings_warning: str = ""
-    """One line about decoding settings of the checkpoint that greedy decoding ignores; may be empty."""
+    checkpoint_warnings: tuple[str, ...] = ()
+    """One line each about decoding settings that are ignored, and about weights that were most likely never written."""
     corpora: str = ""
     """The fingerprint of the texts that samples are made from."""
     prompts: str = ""

@@ -113,7 +113,7 @@ def _model(summary: RunSummary) -> ReportModel:
         quantization=quantization(checkpoint.config),
         thought=(facts.thought or None) if facts else None,
         thought_warning=summary.run.thought_warning or None,
-        settings_warning=summary.run.settings_warning or None,
+        checkpoint_warnings=summary.run.checkpoint_warnings,
         answers_with_thought=0 if summary.run.options.thinking_budget else _answers_with_thought(summary),
     )
 

@@ -189,7 +189,8 @@ def _intervals(gate: ReportGate) -> str:
 def warning_texts(document: JsonReport) -> list[str]:
     """Return the limits of the meaning of the verdicts: thoughts, thresholds that look like shares, few samples."""
     model = document.model
-    texts = [text for text in (model.thought_warning, model.settings_warning) if text]
+    texts = [model.thought_warning] if model.thought_warning else []
+    texts += model.checkpoint_warnings
     if model.answers_with_thought:
         answers = sum(case.samples for case in document.cases)
         texts.append(

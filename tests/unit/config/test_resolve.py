@@ -6,10 +6,11 @@ from argparse import Namespace
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
-from longctx.fixtures.checkpoints.checkpoint import Checkpoint
+from longctx.fixtures.checkpoints.checkpoint import Checkpoint, read_checkpoint
 from longctx.fixtures.checkpoints.safetensors import CheckpointError
 from longctx.fixtures.engines import EngineError
 from longctx.fixtures.lengths import LengthError
@@ -105,9 +106,10 @@ def test_large_weights_are_announced_before_they_are_read(tmp_path: Path, monkey
     resolve_model(given)
     assert lines == []
     monkeypatch.setattr(models, "ANNOUNCED_BYTES", 1)
-    monkeypatch.setattr(models, "read_checkpoint", lambda *_, **__: lines.append("read"))
-    resolve_model(given)
-    assert lines == [f"reading {checkpoint}, 0.0 GB", "read"]
+    monkeypatch.setattr(models, "read_checkpoint", Mock(side_effect=CheckpointError("read")))
+    with pytest.raises(CheckpointError, match="read"):
+        resolve_model(given)
+    assert lines == [f"reading {checkpoint}, 0.0 GB"]
 
 
 def test_a_missing_model_is_an_error_with_an_example(tmp_path: Path) -> None:
@@ -139,8 +141,9 @@ def test_a_model_of_the_hub_is_read_from_the_local_cache_at_its_revision(
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     read = list[str]()
 
-    def record(path: str, **_: object) -> None:
+    def record(path: str, **arguments: Any) -> Checkpoint:
         read.append(Path(path).name)
+        return read_checkpoint(path, **arguments)
 
     monkeypatch.setattr(models, "read_checkpoint", record)
     for model in ("lab/small", "lab/small@step-3000", f"lab/small@{'a' * 40}"):
