@@ -38,6 +38,7 @@ from longctx.fixtures.shown_text import visible_data
 from longctx.plugins.report.document import document
 from longctx.plugins.report.summary import RunSummary
 from longctx.plugins.report.terminal import COLUMNS, terminal_summary, verdict_lines
+from longctx.plugins.verdicts.evaluation import Evaluation
 
 REPORTS = ("report_html", "report_md", "report_json", "junitxml")
 
@@ -70,19 +71,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         comparison = prepare(given.base, given.candidate, given.policy, reading)
     except ValueError as error:
         return report_wrong_use(str(error).replace("--thresholds:", "--policy:"))
-    for line in power_lines(comparison):
+    evaluation = evaluated(comparison)
+    for line in power_lines(evaluation):
         print_line(f"power      {line}")
     if given.plan:
         for note in comparison.notes:
             print_line(f"files      {note}")
         return 0
     files = {name: absolute(path) for name in REPORTS if (path := getattr(given, name)) is not None}
-    return _report(comparison, files)
+    return _report(comparison, evaluation, files)
 
 
-def _report(comparison: Comparison, files: dict[str, Path]) -> int:
+def _report(comparison: Comparison, evaluation: Evaluation, files: dict[str, Path]) -> int:
     """Print the verdict, write the reports, and return the exit code."""
-    summary = summarize(comparison, evaluated(comparison), files=files)
+    summary = summarize(comparison, evaluation, files=files)
     report = document(summary)
     shown = visible_data(report)
     columns = min(COLUMNS, shutil.get_terminal_size().columns) if sys.stdout.isatty() else COLUMNS

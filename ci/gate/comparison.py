@@ -20,18 +20,14 @@ from longctx.fixtures.outside_files import absolute, read_outside
 from longctx.fixtures.records import Case, EngineFacts, Options, Verdict
 from longctx.fixtures.records.report import RESULT_FILES, JsonReport
 from longctx.plugins.config.run_facts import Baseline, RunFacts
-from longctx.plugins.evidence.points import to_points
-from longctx.plugins.evidence.power import detectable_panel_loss
-from longctx.plugins.evidence.sequential import NonInferiority
 from longctx.plugins.report.document import document
 from longctx.plugins.report.summary import RunSummary
 from longctx.plugins.report.tables import plural
 from longctx.plugins.thresholds.read import load_thresholds
-from longctx.plugins.thresholds.records import SHIPPED, Gate, Thresholds
-from longctx.plugins.verdicts.evaluate import GateEvaluator, Measured
+from longctx.plugins.thresholds.records import COMPARED_KINDS, SHIPPED, Gate, Thresholds
+from longctx.plugins.verdicts.evaluate import Measured
 from longctx.plugins.verdicts.evaluation import Evaluation, evaluate
 from longctx.plugins.verdicts.hypotheses import Scope
-from longctx.plugins.verdicts.regression import comparison_name
 
 Source = str | Path | Sequence[Mapping[str, object]]
 """A file, a folder or a glob of results, or the rows of a table: id, score and more, as a CSV file has them."""
@@ -90,8 +86,8 @@ def prepare(base: Source, candidate: Source, policy: str | Path | None, reading:
     cases = [result.case for result in pairs.results]
     families = {case.task: case.family for case in cases}
     thresholds = load_thresholds(path, known_tasks=families)
-    compared = tuple(_with_places(gate, cases) for gate in thresholds.gates if gate.kind == "regression")
-    left_out = tuple(gate.name for gate in thresholds.gates if gate.kind != "regression")
+    compared = tuple(_with_places(gate, cases) for gate in thresholds.gates if gate.kind in COMPARED_KINDS)
+    left_out = tuple(gate.name for gate in thresholds.gates if gate.kind not in COMPARED_KINDS)
     floors = {task: floor for task, floor in thresholds.floors.items() if task in families and policy is not None}
     thresholds = replace(thresholds, gates=compared, floors=floors)
     scope = _scope(cases, families, thresholds, pairs.seed)
@@ -119,7 +115,7 @@ def _named_tasks(path: Path) -> list[str]:
     except ValueError:
         return []
     tables = [gate for gate in gates if isinstance(gate, dict)] if isinstance(gates, list) else []
-    lists = [gate.get("tasks") for gate in tables if gate.get("kind") == "regression"]
+    lists = [gate.get("tasks") for gate in tables if gate.get("kind") in COMPARED_KINDS]
     return [task for tasks in lists if isinstance(tasks, list) for task in tasks if isinstance(task, str)]
 
 
@@ -162,20 +158,15 @@ def _completed(verdict: Verdict, comparison: Comparison) -> Verdict:
     return verdict
 
 
-def power_lines(comparison: Comparison) -> Iterator[str]:
-    """Yield a line for every comparison: its pairs, and the smallest loss that they show; no score is looked at."""
-    for panel, scores, baseline in GateEvaluator(comparison.thresholds, comparison.measured).compared_panels():
-        for compared in panel.comparisons:
-            if not isinstance(compared.hypothesis, NonInferiority):
-                continue
-            pairs = panel.pairs(compared, scores, baseline)
-            loss = detectable_panel_loss(compared.hypothesis, pairs.queue, len(pairs))
+def power_lines(evaluation: Evaluation) -> Iterator[str]:
+    """Yield a line for every comparison: its pairs, and the smallest loss that they show."""
+    for verdict in evaluation.verdicts:
+        if verdict.kind == "regression" and verdict.change is not None:
+            texts = plural(verdict.haystacks, "text", "texts")
             seen = "no loss can be shown"
-            if loss is not None:
-                seen = f"a loss of {to_points(loss):.1f} points is seen with 80 %"
-            texts = plural(pairs.queue.unit_count(len(pairs)), "text", "texts")
-            name = compared.gate or comparison_name(panel.family, panel.length)
-            yield f"{name}: {len(pairs):,} pairs on {texts}; {seen}"
+            if verdict.detectable is not None:
+                seen = f"a loss of {verdict.detectable:.1f} points is seen with 80 %"
+            yield f"{verdict.name}: {verdict.change.pairs:,} pairs on {texts}; {seen}"
 
 
 def summarize(comparison: Comparison, evaluation: Evaluation, **files: Any) -> RunSummary:

@@ -8,10 +8,11 @@ import json
 import math
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
+from msgspec import structs
 
 from longctx.ci.gate.formats import (
     helmet,
@@ -52,6 +53,8 @@ SUFFIXES = (".jsonl", ".json", ".csv", ".eval", ".gz")
 LIMIT_BYTES = 4096 * MIB
 GZIP = b"\x1f\x8b"
 MOST_NAMED = 3
+ALL = "all"
+"""The task of the samples of a single file that names none."""
 # Metrics of which less is better.
 LOWER_IS_BETTER = frozenset({
     "perplexity", "word_perplexity", "byte_perplexity", "bits_per_byte", "ppl", "loss", "nll", "wer", "cer", "ter",
@@ -100,10 +103,11 @@ def load(source: str | Path | Sequence[Mapping[str, object]], reading: Reading, 
     else:
         name, kind = role.lower(), "table"
         files = [_table(source, name)]
-    chosen, notes = _newest(files, name)
+    chosen, notes = _newest(_with_tasks(files), name)
     samples: dict[tuple[str, int], dict[str, ScoredSample]] = {}
     scores: dict[tuple[str, int], dict[str, list[float]]] = {}
     metrics = _metrics(chosen, reading, name)
+    lower = {metric for metric in metrics.values() if _is_lower_better(metric, reading)}
     attempts = set()
     for sample in chosen:
         metric = metrics[sample.task]
@@ -116,11 +120,12 @@ def load(source: str | Path | Sequence[Mapping[str, object]], reading: Reading, 
             raise ResultsError(f"{name}: sample {sample.id} of {sample.task} occurs twice; remove one of them")
         attempts.add(attempt)
         samples.setdefault(place, {}).setdefault(identity, sample)
-        scores.setdefault(place, {}).setdefault(identity, []).append(_share(sample, metric, reading, name))
+        scores.setdefault(place, {}).setdefault(identity, []).append(
+            _share(sample, metric, metric in lower, reading, name)
+        )
     if not samples:
         raise ResultsError(f"{name}: has no scored sample; {WRITTEN}")
-    lower = sorted(metric for metric in set(metrics.values()) if _is_lower_better(metric, reading))
-    notes += [f"{name}: less is better of {metric}, so what is missing to the worst counts" for metric in lower]
+    notes += [f"{name}: less is better of {metric}, so what is missing to the worst counts" for metric in sorted(lower)]
     means = {
         place: {identity: math.fsum(own) / len(own) for identity, own in by_id.items()}
         for place, by_id in scores.items()
@@ -152,11 +157,23 @@ def _files(paths: Sequence[Path], name: str) -> tuple[str, list[ResultFile]]:
         if kind is not None:
             files.setdefault(kind, []).append(_read(content, kind))
     if len(files) > 1:
-        raise ResultsError(f"{name}: holds results of {' and '.join(files)}; name the files of one of them")
+        raise ResultsError(f"{name}: holds results of {' and '.join(sorted(files))}; name the files of one of them")
     if not files:
         raise ResultsError(f"{name}: has no results of a known format; known are {', '.join(FORMATS)} (id, score)")
     ((kind, read),) = files.items()
     return kind, read
+
+
+def _with_tasks(files: Sequence[ResultFile]) -> list[ResultFile]:
+    """Return the files with a task for every sample: one that has none is named by its file, if there are several."""
+    named = []
+    for file in files:
+        task = file.path.name.partition(".")[0] if len(files) > 1 else ALL
+        if any(not sample.task for sample in file.samples):
+            samples = [structs.replace(sample, task=sample.task or task) for sample in file.samples]
+            file = replace(file, samples=tuple(samples))
+        named.append(file)
+    return named
 
 
 def _read(content: Content, kind: str) -> ResultFile:
@@ -198,7 +215,7 @@ def read_content(path: Path) -> Content:
     first, _, rest = text.partition(b"\n")
     try:
         value = json.loads(first)
-    except ValueError:
+    except (ValueError, RecursionError):
         # Most likely a value over several lines.
         return _whole(path, data, _json(path, text))
     is_whole = not rest.strip() and not path.name.removesuffix(".gz").endswith(".jsonl")
@@ -298,7 +315,7 @@ def _is_lower_better(metric: str, reading: Reading) -> bool:
     return reading.lower_is_better or metric.partition(",")[0].lower() in LOWER_IS_BETTER
 
 
-def _share(sample: ScoredSample, metric: str, reading: Reading, name: str) -> float:
+def _share(sample: ScoredSample, metric: str, is_lower_better: bool, reading: Reading, name: str) -> float:
     """Return a score from 0 to 1, of which more is better; raise ResultsError for one that is none."""
     score = sample.scores[metric]
     if isinstance(score, str):
@@ -307,12 +324,13 @@ def _share(sample: ScoredSample, metric: str, reading: Reading, name: str) -> fl
         number = float(score)  # type: ignore[arg-type]  # whatever is no number is refused
     except (TypeError, ValueError):
         number = math.nan
-    place = f"{name}: {metric} of sample {sample.id} of {sample.task} is {str(score)[:40]}"
-    if not math.isfinite(number):
-        raise ResultsError(f"{place}; write a number")
     scale = 1.0 if reading.scale is None else reading.scale
+    # NaN is in no range.
     if not 0 <= number <= scale:
+        place = f"{name}: {metric} of sample {sample.id} of {sample.task} is {str(score)[:40]}"
+        if not math.isfinite(number):
+            raise ResultsError(f"{place}; write a number")
         advice = "give --scale with the best score, such as --scale 100" if reading.scale is None else "see --scale"
         raise ResultsError(f"{place}, not from 0 to {scale:g}; {advice}")
     share = number / scale
-    return 1 - share if _is_lower_better(metric, reading) else share
+    return 1 - share if is_lower_better else share

@@ -23,8 +23,7 @@ class ResultsError(ValueError):
     """Results that cannot be read or compared; one line with the file, the value, what is accepted and what to do."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScoredSample:
+class ScoredSample(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One answer of a model with its scores, as a file has them."""
 
     task: str
@@ -119,5 +118,7 @@ def text_hash(value: object) -> str:
 
 def texts_of(value: object) -> tuple[str, ...]:
     """Return the expected answers of a file, one text or a list of them, as texts."""
-    values = value if isinstance(value, list | tuple) else [] if value is None else [value]
+    if value is None:
+        return ()
+    values = value if isinstance(value, list | tuple) else [value]
     return tuple(one if isinstance(one, str) else json.dumps(one, default=str) for one in values)

@@ -88,6 +88,8 @@ def document(summary: RunSummary) -> JsonReport:
 def _gate(verdict: Verdict, *, fails: bool, cases: tuple[str, ...]) -> ReportGate:
     facts = asdict(verdict)
     known = {name: facts[name] for name in ReportGate.__struct_fields__ if name in facts}
+    if verdict.change is not None:
+        known |= {"changed": verdict.change.share, "changed_interval": verdict.change.share_interval}
     return ReportGate(**known, reason=reason_text(verdict), fails=fails, cases=cases)
 
 

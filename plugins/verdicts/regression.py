@@ -12,9 +12,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+import numpy as np
+
 from longctx.fixtures.lengths import format_length
 from longctx.fixtures.records import Case, PairedChange, Reason, Verdict, VerdictWord
 from longctx.plugins.evidence.clusters import ClusteredQueue, SampleRef
+from longctx.plugins.evidence.e_process import TIE_TOLERANCE
 from longctx.plugins.evidence.haystacks import correlation, difference_interval, level_interval
 from longctx.plugins.evidence.points import to_points
 from longctx.plugins.evidence.power import detectable_panel_loss
@@ -284,6 +287,7 @@ def _compared(
     alpha = evaluator.interval_alpha(pass_alpha if decision.decision == "pass" else test.alpha)
     estimate = _mean_loss(pairs, alpha) if isinstance(test, NonInferiority) else _mean_change(pairs, alpha)
     worse, better = flips(pairs.differences)
+    share = _changed_share(pairs, alpha)
     return replace(
         verdict,
         measured=estimate.mean,
@@ -300,6 +304,8 @@ def _compared(
             pairs=analysis.clusters,
             limit=limit,
             comparisons=panels,
+            share=share.mean,
+            share_interval=share.model_interval,
         ),
         p_value=decision.p_value,
         suspected=decision.is_suspected and because == "not shown",
@@ -361,6 +367,13 @@ def _mean_change(pairs: Pairs, alpha: float) -> _Estimate:
         interval=_in_points(queue, stratified_interval(changes, queue.strata, alpha=alpha)),
         model_interval=(to_points(low), to_points(high)),
     )
+
+
+def _changed_share(pairs: Pairs, alpha: float) -> _Estimate:
+    """Return the share of pairs whose scores differ, as the mean over the cases."""
+    weights = pairs.queue.strata.weights[pairs.queue.strata.stratum[: len(pairs)]]
+    differ = np.where(np.abs(pairs.differences) > TIE_TOLERANCE, weights, 0.0)
+    return _mean_change(replace(pairs, changes=differ), alpha)
 
 
 def _in_points(queue: ClusteredQueue, bounds: tuple[float, float]) -> tuple[float, float]:

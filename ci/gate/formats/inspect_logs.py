@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from longctx.ci.gate.records import Content, ResultFile, ResultsError, ScoredSample, text_hash, texts_of
+from longctx.plugins.report.tables import plural
 
 # inspect_ai.scorer.value_to_float
 LETTERS = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}
@@ -78,7 +79,7 @@ def read(content: Content) -> ResultFile:
     ) for sample in log.samples if _is_scored(sample)]  # fmt: skip
     notes = [] if log.status == "success" else [f"its status is {log.status}"]
     if missing := len(log.samples) - len(samples):
-        notes.append(f"{missing} samples have no score")
+        notes.append(f"{plural(missing, 'sample has', 'samples have')} no score")
     return ResultFile(path=content.path, samples=tuple(samples), stamp=log.eval.created, notes=tuple(notes))
 
 

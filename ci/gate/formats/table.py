@@ -46,28 +46,28 @@ def read(content: Content) -> ResultFile:
 
 
 def _csv_rows(content: Content) -> Iterator[TableRow]:
-    reader = csv.DictReader(io.StringIO(content.data.decode("utf-8-sig"), newline=""), strict=True)
+    reader = csv.reader(io.StringIO(content.data.decode("utf-8-sig"), newline=""), strict=True)
     try:
+        names = [name.strip() for name in next(reader)]
         for values in reader:
-            row = {name.strip(): value for name, value in values.items() if name is not None and value is not None}
-            if None in values or REQUIRED - row.keys():
+            if values and len(values) != len(names):
                 where = f"{content.path}, line {reader.line_num}"
-                raise ResultsError(f"{where}: not {len(reader.fieldnames or ())} columns; write a value for each")
-            yield msgspec.convert(row, TableRow, strict=False)
+                raise ResultsError(f"{where}: {len(values)} columns, not {len(names)}; write a value for each")
+            if values:
+                yield msgspec.convert(dict(zip(names, values, strict=True)), TableRow, strict=False)
     except csv.Error as error:
         raise ResultsError(f"{content.path}, line {reader.line_num}: no CSV ({error}); write it again") from error
 
 
 def samples_of(rows: Iterable[TableRow], path: Path) -> Iterator[ScoredSample]:
-    """Yield the samples of rows; those without a task belong to one that has the name of the file."""
+    """Yield the samples of rows; the task of those without one is empty."""
     for row in rows:
-        task = str(row.task) if row.task not in (None, "") else path.name.partition(".")[0]
         try:
             length = int(row.length or 0)
         except ValueError:
             raise ResultsError(f"{path}: length is {row.length!r}; write a number of tokens") from None
         yield ScoredSample(
-            task=task,
+            task="" if row.task is None else str(row.task),
             id=str(row.id),
             scores={SCORE: row.score},
             length=length,

@@ -24,7 +24,7 @@ from longctx.plugins.report.tables import (
     verdict_cell,
     verdict_tone,
 )
-from longctx.plugins.thresholds.records import LARGEST_SHARE
+from longctx.plugins.thresholds.records import COMPARED_KINDS, LARGEST_SHARE
 from longctx.plugins.verdicts.diagnoses import Diagnosis
 
 WIDE_POINTS = 30.0
@@ -183,7 +183,10 @@ def _intervals(gate: ReportGate) -> str:
     confidence = "" if gate.confidence is None else f", at {100 * gate.confidence:.4g} % confidence"
     # A loss is shown by a test that needs no interval of the model, which may be wide.
     of_model = "" if signed and gate.verdict == "fail" else f"; the model: {model}{few}"
-    return f"these {gate.of} samples: {planned}{of_model}{confidence}"
+    changed = ""
+    if gate.kind in COMPARED_KINDS and gate.changed is not None:
+        changed = f"; {gate.changed:.1f} % of the scores changed ({shown_interval(gate.changed_interval)})"
+    return f"these {gate.of} samples: {planned}{of_model}{confidence}{changed}"
 
 
 def warning_texts(document: JsonReport) -> list[str]:

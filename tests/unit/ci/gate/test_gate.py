@@ -11,9 +11,13 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from msgspec import structs
 
 import longctx
 from longctx.ci.gate.__main__ import main
+from longctx.plugins.report.document import document
+from longctx.plugins.report.sample_files import sample_lines
+from tests.helpers.reports import run_summary
 from tests.unit.ci.gate.result_files import (
     Row,
     rows,
@@ -85,6 +89,51 @@ def test_clusters_are_the_units() -> None:
     joined = longctx.compare_results(clustered(10), clustered(19))
     assert [report.gates[0].haystacks for report in (alone, joined)] == [60, 6]
     assert [report.gates[0].verdict for report in (alone, joined)] == ["fail", "undecided"]
+
+
+@pytest.mark.parametrize(("allowed", "word"), [(2, "fail"), (17, "undecided"), (20, "pass")])
+def test_scores_that_change_without_a_loss_are_gated(tmp_path: Path, allowed: int, word: str) -> None:
+    """Of 400 scores, 36 became better and 36 worse."""
+    policy = tmp_path / "gates.toml"
+    policy.write_text(f"[regression]\nchanged = {allowed}\n")
+    base, new = ([{"id": n, "score": int(n % 2 == 0)} for n in range(400)] for _ in range(2))
+    for row in new[:72]:
+        row["score"] = 1 - row["score"]
+    loss, changed = longctx.compare_results(base, new, policy).gates
+    assert (loss.verdict, loss.changed, changed.name) == ("pass", 18.0, "change of tasks")
+    assert (changed.verdict, changed.measured) == (word, 18.0)
+
+
+@pytest.mark.parametrize(("drop", "words"), [("drop = 2", ["fail", "fail"]), ("relative_drop = 99", ["fail", "pass"])])
+def test_a_policy_gates_tasks_with_losses_of_their_own(tmp_path: Path, drop: str, words: list[str]) -> None:
+    policy = tmp_path / "gates.toml"
+    policy.write_text(f'[[gate]]\nname = "only b"\nkind = "regression"\ntasks = ["b"]\n{drop}\n')
+    report = longctx.compare_results(rows(), rows(worse=25), policy)
+    assert [gate.verdict for gate in report.gates] == words
+    assert report.gates[1].name == "only b"
+
+
+def test_samples_of_a_run_and_its_baseline_get_the_verdict_of_the_run(tmp_path: Path) -> None:
+    summary = run_summary(paired=True, full=False)
+    lines = [json.loads(line) for line in sample_lines(summary)]
+    base = write_jsonl(tmp_path / "base.jsonl", [{**line, "score": line["baseline_score"]} for line in lines])
+    report = longctx.compare_results(base, write_jsonl(tmp_path / "new.jsonl", lines))
+    of_run = [gate for gate in document(summary).gates if gate.kind == "regression"]
+    assert len(of_run) > 1
+    assert list(report.gates) == [
+        structs.replace(gate, cases=own.cases) for gate, own in zip(of_run, report.gates, strict=True)
+    ]
+
+
+def test_files_of_tasks_are_named_by_their_names(tmp_path: Path) -> None:
+    for name, task in (("base", "a"), ("new", "a"), ("base", "b"), ("new", "b")):
+        table = [{"id": row["id"], "score": row["score"]} for row in rows(tasks=[task])]
+        write_jsonl(tmp_path / name / f"{task}.jsonl", table)
+    report = longctx.compare_results(tmp_path / "base", tmp_path / "new")
+    assert [case.id for case in report.cases] == ["a", "b"]
+    assert [case.id for case in longctx.compare_results([{"id": 1, "score": 1}], [{"id": 1, "score": 1}]).cases] == [
+        "all"
+    ]
 
 
 def test_nothing_heavy_is_imported(tmp_path: Path) -> None:

@@ -1,0 +1,249 @@
+"""Damaged and odd results: the right verdict, or one line that names the file, the value and the remedy."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from longctx.ci.gate.__main__ import main
+from tests.unit.ci.gate.result_files import (
+    Row,
+    inspect_log,
+    lm_eval_lines,
+    rows,
+    write_csv,
+    write_helmet,
+    write_inspect,
+    write_jsonl,
+    write_lm_eval,
+    write_nemo,
+)
+
+Make = Callable[[Path], tuple[object, ...]]
+"""Write both results to a folder, and return the arguments of the command."""
+
+
+def table(change: Callable[[list[Row]], list[Row]] | None = None, tasks: tuple[str, ...] = ("a", "b")) -> Make:
+    """Compare a table with itself after a change."""
+
+    def make(folder: Path) -> tuple[object, ...]:
+        base = rows(tasks=tasks)
+        new = base if change is None else change([dict(row) for row in base])
+        return write_jsonl(folder / "base.jsonl", base), write_jsonl(folder / "new.jsonl", new)
+
+    return make
+
+
+def text(data: bytes, name: str = "new.csv") -> Make:
+    """Compare a table with a file of these bytes."""
+
+    def make(folder: Path) -> tuple[object, ...]:
+        (folder / name).write_bytes(data)
+        return write_csv(folder / "base.csv", rows()), folder / name
+
+    return make
+
+
+def both(lines: list[Row], name: str = "samples_a_2026-11-28T10-00-00.1.jsonl", *options: str) -> Make:
+    """Compare a file of lines with itself."""
+    return lambda folder: (*[write_jsonl(folder / name, lines)] * 2, *options)
+
+
+def edited(**values: object) -> Callable[[list[Row]], list[Row]]:
+    return lambda lines: [{**lines[0], **values}, *lines[1:]]
+
+
+def gzipped(folder: Path) -> tuple[object, ...]:
+    path = write_jsonl(folder / "base.jsonl", rows())
+    (folder / "new.jsonl.gz").write_bytes(gzip.compress(path.read_bytes()))
+    return path, folder / "new.jsonl.gz"
+
+
+def several_runs(folder: Path) -> tuple[object, ...]:
+    base = write_lm_eval(folder / "base", rows())
+    write_lm_eval(folder / "new", rows(worse=40), "2026-11-27T10-00-00.1")
+    return base, write_lm_eval(folder / "new", rows(), "2026-11-28T10-00-00.1")
+
+
+def archive(folder: Path, *, status: str = "success", has_header: bool = True) -> tuple[object, ...]:
+    log = inspect_log(rows(tasks=["a"]), status)
+    with zipfile.ZipFile(folder / "new.eval", "w") as file:
+        for sample in log.pop("samples"):
+            file.writestr(f"samples/{sample['id']}_epoch_1.json", json.dumps(sample))
+        if has_header:
+            file.writestr("header.json", json.dumps(log))
+    return write_inspect(folder / "base", rows(tasks=["a"])), folder / "new.eval"
+
+
+def unscored(folder: Path) -> tuple[object, ...]:
+    log = inspect_log(rows(tasks=["a"]))
+    log["samples"][3]["scores"] = {"match": {"value": float("nan")}}
+    (folder / "new.json").write_text(json.dumps(log))
+    return write_inspect(folder / "base", rows(tasks=["a"])), folder / "new.json"
+
+
+def torn(folder: Path) -> tuple[object, ...]:
+    path = write_jsonl(folder / "new.jsonl", rows())
+    path.write_bytes(path.read_bytes()[:-20])
+    return write_jsonl(folder / "base.jsonl", rows()), path
+
+
+def epochs(folder: Path) -> tuple[object, ...]:
+    log = inspect_log(rows(tasks=["a"]))
+    log["samples"] += [{**sample, "epoch": 2} for sample in log["samples"]]
+    (folder / "new.json").write_text(json.dumps(log))
+    return folder / "new.json", folder / "new.json"
+
+
+def two_kinds(folder: Path) -> tuple[object, ...]:
+    write_csv(folder / "mixed.csv", rows())
+    write_lm_eval(folder, rows())
+    return folder, folder
+
+
+def missing_policy_task(folder: Path) -> tuple[object, ...]:
+    (folder / "gates.toml").write_text('[[gate]]\nname = "c"\nkind = "regression"\ntasks = ["c"]\ndrop = 2\n')
+    return *table()(folder), "--policy", folder / "gates.toml"
+
+
+def helmet_metrics(folder: Path) -> tuple[object, ...]:
+    path = write_helmet(folder / "base", rows(tasks=["a"])) / "a_eval_in8192_size100.json"
+    results = json.loads(path.read_text())
+    results["metrics"]["em"] = results["metrics"]["f1"][:-1]
+    path.write_text(json.dumps(results))
+    return path, path
+
+
+def equal_documents(folder: Path) -> tuple[object, ...]:
+    lines = lm_eval_lines(rows(tasks=["a"]))
+    lines[1]["doc_hash"] = lines[0]["doc_hash"]
+    return both(lines)(folder)
+
+
+FILTERS = [
+    line for name in ("strict", "loose") for line in lm_eval_lines(rows(tasks=["a"]), filter=name)
+]  # fmt: skip
+PERCENT = [{**row, "score": 100 * row["score"]} for row in rows()]
+ERRORS = [{**line, "wer": 1 - line["wer"]} for line in lm_eval_lines(rows(tasks=["a"]), "wer")]
+LENGTHS = [
+    {**line, "metrics": ["4096", "8192"], "4096": line["acc"] if n % 2 else -1, "8192": -1 if n % 2 else line["acc"]}
+    for n, line in enumerate(lm_eval_lines(rows(tasks=["a"]), "acc"))
+]
+ODD: dict[str, tuple[Make, int, str]] = {
+    "unchanged": (table(), 0, r"verdict +pass"),
+    "other prompt under one id": (
+        lambda folder: (
+            write_jsonl(folder / "base.jsonl", [{**row, "prompt": "one"} for row in rows()]),
+            write_jsonl(folder / "new.jsonl", [{**row, "prompt": "two"} for row in rows()]),
+        ), 4, r"error: a: sample 0 has another prompt in .*new.jsonl than in .*base.jsonl; compare runs of the same",
+    ),
+    "other document under one id": (
+        lambda folder: (
+            write_jsonl(folder / "a" / "samples_a.jsonl", lm_eval_lines(rows(tasks=["a"]))),
+            write_jsonl(folder / "b" / "samples_a.jsonl", edited(doc_hash="x")(lm_eval_lines(rows(tasks=["a"])))),
+        ), 4, r"error: a: sample 0 has another prompt in b/samples_a.jsonl than in a/samples_a.jsonl",
+    ),
+    "other template": (
+        lambda folder: (
+            write_jsonl(folder / "a" / "samples_a.jsonl", lm_eval_lines(rows(tasks=["a"]))),
+            write_jsonl(folder / "b" / "samples_a.jsonl", lm_eval_lines(rows(tasks=["a"]), prompt_hash="q")),
+        ), 4, r"error: a: sample 0 has another prompt",
+    ),
+    "duplicate": (table(lambda new: [*new, new[7]]), 4, r"error: .*new.jsonl: sample 7 of a occurs twice; remove one"),
+    "equal documents": (equal_documents, 0, r"verdict +pass"),
+    "missing task": (
+        table(lambda new: [row for row in new if row["task"] == "a"]), 1,
+        r"error: b: .*new.jsonl has no sample of it; measure it, or leave it out",
+    ),
+    "added task": (
+        lambda folder: (write_csv(folder / "b.csv", rows(tasks=["a"])), write_csv(folder / "n.csv", rows())), 0,
+        r"tasks of .*n.csv alone: b ",
+    ),
+    "missing task of a policy": (missing_policy_task, 1, r"c: error: c: .*base.jsonl has no sample of it"),
+    "missing samples": (
+        table(lambda new: new[:-3]), 1,
+        r"undecided: the candidate has too few samples.*measure all samples of the base",
+    ),
+    "added samples": (
+        table(lambda new: [*new, {**new[-1], "id": 99}]), 0, r"b: 1 sample of .*new.jsonl alone \(99\)",
+    ),
+    "no sample in common": (
+        table(lambda new: [{**row, "id": f"x{row['id']}"} for row in new]), 4, r"error: a: no sample of .* is in .*new",
+    ),
+    "other order": (table(lambda new: new[::-1]), 0, r"verdict +pass"),
+    "NaN": (table(edited(score=float("nan"))), 4, r"error: .*: score of sample 0 of a is nan; write a number"),
+    "no score": (table(edited(score=None)), 4, r"score of sample 0 of a is None; write a number"),
+    "a word for a score": (table(edited(score="good")), 4, r"score of sample 0 of a is good; write a number"),
+    "true and false": (table(lambda new: [{**row, "score": bool(row["score"])} for row in new]), 0, r"verdict +pass"),
+    "negative score": (table(edited(score=-0.5)), 4, r"is -0.5, not from 0 to 1; give --scale"),
+    "percent": (both(PERCENT, "p.jsonl"), 4, r"is 100, not from 0 to 1; give --scale with the best score"),
+    "percent with a scale": (both(PERCENT, "p.jsonl", "--scale", "100"), 0, r"verdict +pass"),
+    "scale of zero": (both(PERCENT, "p.jsonl", "--scale", "0"), 4, r"error: --scale: 0.0 is no best score"),
+    "lower is better": (both(ERRORS), 0, r"less is better of wer"),
+    "lower is better, said": (
+        lambda folder: (*table(edited(score=1))(folder), "--lower-is-better"), 0, r"less is better of score",
+    ),
+    "two filters": (both(FILTERS), 4, r"has exact_match,strict, exact_match,loose; choose one with --metric"),
+    "one of two filters": (
+        both(FILTERS, "samples_a.jsonl", "--metric", "exact_match,strict"), 0, r"verdict +pass",
+    ),
+    "unknown metric": (both(FILTERS, "samples_a.jsonl", "--metric", "acc"), 4, r"--metric: .* has no 'acc' of a"),
+    "metrics that are lengths": (both(LENGTHS), 0, r"regression of tasks at 8k: 30 pairs"),
+    "gzip": (gzipped, 0, r"verdict +pass"),
+    "folder of several runs": (several_runs, 0, r"older runs are left out: .*samples_a_2026-11-27"),
+    "folder of two programs": (two_kinds, 4, r"holds results of lm-evaluation-harness and table; name the files"),
+    "interrupted log": (archive, 0, r"verdict +pass"),
+    "log without an end": (
+        lambda folder: archive(folder, has_header=False), 4, r"new.eval: has no header.json, as an interrupted log",
+    ),
+    "cancelled log": (lambda folder: archive(folder, status="cancelled"), 0, r"its status is cancelled"),
+    "sample without a score": (unscored, 1, r"1 sample has no score.*a: 1 sample of .*base alone \(3\)"),
+    "epochs": (epochs, 0, r"regression of tasks: 60 pairs"),
+    "torn last line": (torn, 1, r"its last line is torn.*the candidate has too few samples"),
+    "damaged line": (text(b'{"id": 1, "score": 1}\n{"id": 2, sco\n{"id": 3, "score": 1}\n', "new.jsonl"), 4,
+                     r"new.jsonl, line 2: cannot be read"),
+    "a missing column": (text(b"id,task\n1,a\n"), 4, r"new.csv: has no results of a known format; known are longctx"),
+    "a short row": (text(b"id,score,task\n1,1\n"), 4, r"new.csv, line 2: 2 columns, not 3; write a value for each"),
+    "empty": (text(b""), 4, r"new.csv: is empty; give a file, a folder or a glob"),
+    "only a header": (text(b"id,score\n"), 4, r"new.csv: has no scored sample"),
+    "no file": (lambda folder: (folder / "a", folder / "b"), 4, r"error: BASE: .*a does not exist; give a file"),
+    "empty folder": (lambda folder: (folder, folder), 4, r"holds no result file; give a file"),
+    "a broken archive": (text(b"PK\x03\x04 no archive", "new.eval"), 4, r"new.eval: has no results of a known"),
+    "nested deeply": (text(b"[" * 100_000, "new.json"), 4, r"new.json: is no JSON"),
+    "no UTF-8": (text(b"id,score\n\xff\xfe,1\n"), 4, r"new.csv: cannot be read as table"),
+    "markup in a name": (
+        table(lambda new: [{**row, "task": row["task"]} for row in new], tasks=("<b>x</b>",)), 0,
+        r"-b-x--b-",
+    ),
+    "lists of metrics": (helmet_metrics, 4, r"metric em has 59 values for 60 samples; run it again"),
+    "other attempts": (
+        lambda folder: (write_nemo(folder / "base", rows()), write_nemo(folder / "new", rows(worse=30))), 1,
+        r"verdict +fail",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("make", "code", "line"), ODD.values(), ids=list(ODD))
+def test_odd_results(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    make: Make,
+    code: int,
+    line: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = [word.relative_to(tmp_path) if isinstance(word, Path) else word for word in make(tmp_path)]
+    assert main([str(word) for word in words]) == code
+    shown = capsys.readouterr()
+    text = " ".join((shown.out + shown.err).split())
+    assert re.search(line, text), text
+    if code == 4:
+        assert shown.out == ""
+        assert shown.err.count("\n") == 1
