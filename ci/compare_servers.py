@@ -218,7 +218,3 @@ def _score_lines(report: JsonReport) -> Iterator[str]:
         yield f"scores     {gate.measured:+.1f} points ({low:+.1f} to {high:+.1f}) on {gate.samples} samples"
     for name, mean, low, high in _rises(report):
         yield f"gold       {name}: loss {mean:+.4f} nats a token ({low:+.4f} to {high:+.4f})"
-
-
-if __name__ == "__main__":
-    sys.exit(main())

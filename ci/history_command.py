@@ -77,7 +77,3 @@ def _draw(directory: Path, target: Path) -> int:
     steps = f"{len(reports)} steps, {reports[0].step} to {reports[-1].step}" if reports else "no steps"
     print_line(f"{steps}: {target}")
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

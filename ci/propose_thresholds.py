@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -292,7 +291,3 @@ def main(arguments: list[str] | None = None) -> int:
     for line in text.splitlines():
         print_line(line)
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

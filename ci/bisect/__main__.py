@@ -186,7 +186,3 @@ def _test(arguments: Arguments) -> int:
 def _fail(line: str, exit_code: int) -> int:
     report_wrong_use(line)
     return exit_code
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import argparse
 import shlex
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -82,7 +81,3 @@ def _command(parser: argparse.ArgumentParser, given: argparse.Namespace) -> str:
         if value != parser.get_default(name):
             words += [f"--{name}", str(absolute(value) if name == "report" else value)]
     return shlex.join(words)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

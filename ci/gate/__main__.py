@@ -121,7 +121,3 @@ def _content(name: str, summary: RunSummary, report: JsonReport, shown: JsonRepo
         case _:
             return junit(shown)
     return text.encode("utf-8", errors="replace")
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -154,7 +154,3 @@ def _seconds(text: str, option: str) -> float:
     if match is None or not float(match[1]):
         raise ValueError(f"{option}: unknown {text!r}; write 30s, 5m or 8h")
     return float(match[1]) * SECONDS[match[2]]
-
-
-if __name__ == "__main__":
-    sys.exit(main())

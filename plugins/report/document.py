@@ -54,6 +54,7 @@ from longctx.plugins.verdicts.selection import named_gates
 
 MOST_EXAMPLES = 3
 EXAMPLE_CHARACTERS = 200
+ENGINE_FACTS = ("dtype", "attention", "engine", "prefill", "reuse", "batch_size")
 PACKAGES = ("pytest", "pytest-xdist", "transformers", "torch", "tokenizers", "numpy")
 
 
@@ -102,12 +103,7 @@ def _model(summary: RunSummary) -> ReportModel:
         claimed_length=checkpoint.claimed_length,
         architecture=checkpoint.architecture,
         parameters=checkpoint.parameters,
-        dtype=facts.dtype if facts else None,
-        attention=facts.attention if facts else None,
-        engine=facts.engine if facts else None,
-        prefill=facts.prefill if facts else None,
-        reuse=facts.reuse if facts else None,
-        batch_size=facts.batch_size if facts else None,
+        **{name: getattr(facts, name, None) for name in ENGINE_FACTS},
         execution=summary.execution and dict(summary.execution),
         chat_template=summary.run.chat,
         calibration=checkpoint.calibration,

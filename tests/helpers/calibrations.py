@@ -84,6 +84,6 @@ def content(folder: Path) -> Mapping[str, bytes]:
 
 def command(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "longctx.fixtures.calibration", *arguments],
+        [sys.executable, "-m", "longctx", "calibration", *arguments],
         cwd=REPOSITORY, capture_output=True, text=True, check=False, timeout=600,
     )  # fmt: skip

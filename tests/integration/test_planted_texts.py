@@ -137,17 +137,16 @@ def test_the_commands_show_no_text_unescaped(run: CompletedRun, checkpoint: Path
     broken = write_step(run.folder, 2)
     (broken / "config.json").write_text(json.dumps({"architectures": NAME}))
     for code, *command in (
-        (0, "longctx.plugins.journal", str(run.folder / "journal")),
-        (0, "longctx.ci.history_command", str(reports), f"--out={page}"),
-        (4, "longctx.ci.history_command", NAME),
-        (4, "longctx.plugins.journal", NAME),
-        (4, "longctx.ci.propose_thresholds", f"{NAME}.json"),
-        (4, "longctx.ci.bisect", "--good", str(checkpoint), "--bad", str(broken), "--out", f"{run.folder}/bisect"),
-        (4, "longctx.ci.watch", NAME),
+        (0, "journal", str(run.folder / "journal")),
+        (0, "history", str(reports), f"--out={page}"),
+        (4, "history", NAME),
+        (4, "journal", NAME),
+        (4, "thresholds", f"{NAME}.json"),
+        (4, "bisect", "--good", str(checkpoint), "--bad", str(broken), "--out", f"{run.folder}/bisect"),
+        (4, "watch", NAME),
     ):
-        ended = subprocess.run(
-            [str(preloaded("python")), "-m", *command], cwd=REPOSITORY, capture_output=True, check=False, timeout=300
-        )
+        words = [str(preloaded("python")), "-m", "longctx", *command]
+        ended = subprocess.run(words, cwd=REPOSITORY, capture_output=True, check=False, timeout=300)
         output = (ended.stdout + ended.stderr).decode()
         assert (ended.returncode, is_clean(output)) == (code, True), (command, output)
     text = page.read_text(encoding="utf-8")

@@ -228,7 +228,7 @@ def test_wrong_use_is_an_error_of_one_line(tmp_path: Path, arguments: list[str],
     (tmp_path / "empty").mkdir()
     before = tree(tmp_path)
     ended = subprocess.run(
-        [sys.executable, "-m", "longctx.plugins.journal", *(word.format(tmp_path) for word in arguments)],
+        [sys.executable, "-m", "longctx", "journal", *(word.format(tmp_path) for word in arguments)],
         cwd=REPOSITORY, capture_output=True, text=True, timeout=300,
     )  # fmt: skip
     assert ended.stdout == ""
