@@ -177,7 +177,7 @@ class _Job:
 
     @property
     def what_happened(self) -> str:
-        """Where and how the job was lost."""
+        """The place and the way in which the job was lost."""
         if not self.state:
             return "did not begin"
         return f"{self._place} was {'stopped' if self.state.get('state') == 'stopped' else 'lost'}"

@@ -73,7 +73,7 @@ def percent(search: Search) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlertText:
-    """What a watch says of its alerts."""
+    """The sentences of a watch about its alerts."""
 
     folder: Path
     """The folder of the watch."""

@@ -1,4 +1,4 @@
-"""What a watch keeps of the report on one checkpoint: the part of each case in the verdict, scores and changes."""
+"""The parts of a report on one checkpoint that a watch keeps: the outcome of each case, scores and changes."""
 
 from __future__ import annotations
 

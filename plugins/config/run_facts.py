@@ -1,4 +1,4 @@
-"""What a run measures: its options, checkpoint, cases, thresholds and baseline."""
+"""The facts of a run: its options, checkpoint, cases, thresholds and baseline."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Baseline:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFacts:
-    """What one pytest run measures, as its reports show it: the part of `Run` that needs no task and no engine.
+    """The facts of one pytest run, as its reports show them: the part of `Run` that needs no task and no engine.
 
     The fields with an empty default are set only if the run measures something, not if its cases are only listed.
     """

@@ -30,7 +30,7 @@ BUFFER_BYTES = 1 << 18
 
 @dataclass(slots=True)
 class _FileState:
-    """What was read of one worker's file, beside its results."""
+    """The state of reading one worker's file, beside its results."""
 
     offset: int = 0
     """The end of the last line that was read."""

@@ -1,4 +1,4 @@
-"""What a topic shows in every format: tables of cells and lines of text, and the forms of their numbers."""
+"""The content of a topic in every format: tables of cells and lines of text, and the forms of their numbers."""
 
 from __future__ import annotations
 

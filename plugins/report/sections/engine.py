@@ -1,4 +1,4 @@
-"""What a run noticed about its engine: the properties that --invariance checked, and the notes about a server."""
+"""The findings of a run about its engine: the properties that --invariance checked, and the notes about a server."""
 
 from __future__ import annotations
 
