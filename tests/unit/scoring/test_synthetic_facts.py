@@ -216,12 +216,6 @@ def test_summaries_are_scored_as_by_hand(summary: str, recall: float, precision:
     )
 
 
-def test_a_summary_cut_off_by_its_budget_is_not_fluent() -> None:
-    assert summary_score(GOOD, EVENTS, EVENTS, finished=False).fluency == 1
-    assert summary_score(GOOD[:-10], EVENTS, EVENTS, finished=False).fluency == 0
-    assert summary_score(GOOD[:-10], EVENTS, EVENTS, finished=True).fluency == 1
-
-
 def test_initials_and_citations_do_not_end_a_sentence() -> None:
     assert split_sentences("O. Tolle led it [1]. H. Vaun did not. [2] No.\nYes") == (
         "O. Tolle led it [1].",
