@@ -1,16 +1,12 @@
 """Tasks of the kinds that model cards report beside RULER and HELMET, one case per task and length."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-
 import pytest
 
-from longctx.fixtures.records import Case
+from longctx.fixtures.records import Case, Measure
 
 pytestmark = pytest.mark.frontier
 
 
-def test_frontier(case: Case, measure: Callable[[Case], None]) -> None:
+def test_frontier(case: Case, measure: Measure) -> None:
     """Measure one task at one length; fail if that is impossible. The score is the gates' business."""
     measure(case)

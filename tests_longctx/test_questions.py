@@ -1,16 +1,12 @@
 """The question sets of --tasks, one case per set and length."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-
 import pytest
 
-from longctx.fixtures.records import Case
+from longctx.fixtures.records import Case, Measure
 
 pytestmark = pytest.mark.questions
 
 
-def test_questions(case: Case, measure: Callable[[Case], None]) -> None:
+def test_questions(case: Case, measure: Measure) -> None:
     """Measure one set of questions at one length; fail if that is impossible. The score is the gates' business."""
     measure(case)
