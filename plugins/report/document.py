@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from importlib.metadata import version
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
 import msgspec
@@ -215,6 +215,7 @@ def _case_entry(case: Case, result: CaseResult | None) -> ReportCase:
         verdict="error" if error else "undecided" if score is None else "pass",
         decided_by=None if score is None else decided_by,
         by_depth=by_depth(outcomes),
+        parts=part_means(outcomes) if case.suite == "helmet" else {},
         failures=dict(sorted(Counter(o.score.failure for o in outcomes if o.score.failure).items())),
         examples=tuple(
             WrongExample(
@@ -230,6 +231,18 @@ def _case_entry(case: Case, result: CaseResult | None) -> ReportCase:
         error=error,
         seconds=round(result.seconds, 3) if result else None,
     )
+
+
+def part_means(outcomes: Sequence[Outcome]) -> dict[str, float]:
+    """Return the means of the parts that every score has, if they are several; parts by reference are no names."""
+    if not outcomes:
+        return {}
+    names = [name for name in outcomes[0].score.parts if name not in outcomes[0].references]
+    for outcome in outcomes:
+        names = [name for name in names if name in outcome.score.parts]
+    if len(names) < 2:
+        return {}
+    return {name: to_points(fmean(outcome.score.parts[name] for outcome in outcomes)) for name in names}
 
 
 def by_depth(outcomes: Sequence[Outcome]) -> tuple[DepthScore, ...]:

@@ -9,9 +9,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from msgspec import structs
+
 from longctx.fixtures.engines import EngineError, execution_settings
-from longctx.fixtures.records import Case, CaseResult, Inspection, Likelihood
+from longctx.fixtures.records import Case, CaseResult, FailureKind, Inspection, Likelihood, Outcome
 from longctx.fixtures.records.results import EngineFacts
+from longctx.fixtures.scoring.match import normalize
 from longctx.plugins.config.run import Run, finished_journal
 from longctx.plugins.evidence.clusters import SampleRef
 from longctx.plugins.journal import POLL_SECONDS, VISIBLE_SECONDS, Journal, JournalError, JudgeReplies, Subject
@@ -21,6 +24,8 @@ from longctx.plugins.verdicts.evaluate import Measured, blocks
 from longctx.plugins.verdicts.evaluation import Evaluation, evaluate
 from longctx.plugins.verdicts.panels import ModelRole, Panel
 
+# The kinds of failures with an answer of the model's own.
+KINDS_FROM_MEMORY: frozenset[FailureKind] = frozenset({"wrong", "incomplete", "distractor"})
 Executions = Mapping[str, Mapping[str, str]]
 
 
@@ -223,13 +228,40 @@ def read_measured(
     results |= {case.id: _empty(case) for case in selected if case.id in unfinished and case.id not in results}
     return Measured(
         scope=run.scope(selected, executions),
-        results=results,
+        results=with_answers_from_memory(results),
         final_baseline=final_baseline,
         likelihoods=likelihoods["model"],
         baseline_likelihoods=likelihoods["baseline"],
         unfinished=unfinished,
         journal_damage=tuple(damage),
     )
+
+
+def with_answers_from_memory(results: Mapping[str, CaseResult]) -> dict[str, CaseResult]:
+    """Return the results with the kind of those failures that repeat what the model answers without the context.
+
+    Only a control of the run shows that (RULER, Figure 3): a case on the same samples without their text.
+    """
+    answers: dict[tuple[str, int, int], str] = {}
+    for result in results.values():
+        for outcome in result.outcomes if result.case.is_without_context else ():
+            answers[result.case.samples_of, result.case.length, outcome.index] = _answer(outcome)
+    labelled = {}
+    for case_id, result in results.items():
+        case, outcomes = result.case, []
+        for outcome in result.outcomes:
+            own = case.samples_of or case.task, case.length, outcome.index
+            is_repeated = not case.is_without_context and answers.get(own) == _answer(outcome)
+            if is_repeated and outcome.score.failure in KINDS_FROM_MEMORY:
+                outcome = structs.replace(outcome, score=structs.replace(outcome.score, failure="from memory"))
+            outcomes.append(outcome)
+        labelled[case_id] = replace(result, outcomes=tuple(outcomes)) if answers else result
+    return labelled
+
+
+def _answer(outcome: Outcome) -> str:
+    """Return the first line of an answer, normalized; base models go on behind it."""
+    return normalize(outcome.generation.text.strip().partition("\n")[0])
 
 
 def _refresh_until_visible(panel_state: PanelState, reports: Mapping[str, CaseReport]) -> None:

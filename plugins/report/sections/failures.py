@@ -27,7 +27,7 @@ MOST_KINDS = 2
 # Kinds of failure from nearly right to no answer at all; a kind that is not in this order comes last.
 RIGHT = "right"
 ORDER = (
-    RIGHT, "right but wordy", "incomplete", "distractor", "wrong instance", "copied", "wrong", "refused",
+    RIGHT, "right but wordy", "incomplete", "distractor", "wrong instance", "copied", "from memory", "wrong", "refused",
     "unfinished thinking", "empty",
 )  # fmt: skip
 KINDS = tuple(dict.fromkeys((*ORDER, *get_args(FailureKind))))

@@ -130,6 +130,18 @@ def setting_series(document: JsonReport) -> dict[str, list[Series]]:
     return groups
 
 
+def part_table(document: JsonReport) -> Table:
+    """Return the means of the parts of scores, such as correctness, citations, and ROUGE-L beside a judge's score."""
+    by_part: dict[str, dict[int, float]] = {}
+    for case in document.cases:
+        for part, mean in case.parts.items():
+            by_part.setdefault(f"{case.task}: {part.replace('_', '-')}", {})[case.length] = mean
+    rows = []
+    for name, means_at in by_part.items():
+        rows.append(text_row(name, *(shown_number(means_at.get(length)) for length in tested_lengths(document))))
+    return _table(document, "Parts of scores", rows, corner="part")
+
+
 def depth_tables(document: JsonReport) -> list[Table]:
     """Return the mean scores of references by depth and length, a table for each task with any."""
     width = 100 // DEPTH_BINS

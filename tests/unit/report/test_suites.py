@@ -11,16 +11,18 @@ from pathlib import Path
 
 import jsonschema
 import pytest
-from msgspec import to_builtins
+from msgspec import structs, to_builtins
 
 from longctx.fixtures.cases import plan
-from longctx.fixtures.records import Case, CaseResult, Generation, Outcome, Score
+from longctx.fixtures.records import Case, CaseResult, FailureKind, Generation, Outcome, Score
 from longctx.fixtures.records.report import JsonReport, report_data
+from longctx.fixtures.tasks.questions.read_tasks import SHIPPED
 from longctx.fixtures.tasks.ruler.configured import read_ruler
-from longctx.plugins.report.document import document
+from longctx.plugins.report.document import document, part_means
 from longctx.plugins.report.history import StepReport, mean_tracks
 from longctx.plugins.report.markdown import markdown
 from longctx.plugins.report.scalars import scalars
+from longctx.plugins.report.sections.scores import part_table
 from longctx.plugins.report.sections.suites import (
     CONTROLS,
     LADDERS,
@@ -31,6 +33,7 @@ from longctx.plugins.report.sections.suites import (
     wording_twins,
 )
 from longctx.plugins.report.terminal import terminal_summary
+from longctx.plugins.runner.results import with_answers_from_memory
 from longctx.plugins.verdicts.evaluate import Measured
 from longctx.plugins.verdicts.evaluation import evaluate
 from longctx.plugins.verdicts.panels import Panel
@@ -181,3 +184,40 @@ def test_samples_that_two_tasks_share_are_measured_one_after_the_other(tmp_path:
     order = Panel("own", 4096, [cases["vt_old"], cases["vt_new"]], seed=0, hypotheses=()).order
     indices = [ref.sample_index for ref in order]
     assert indices[::2] == indices[1::2]
+
+
+def test_a_failure_that_repeats_the_answer_without_the_text_is_from_memory() -> None:
+    tasks = {item.task.name: item.task for item in read_ruler(SHIPPED / "ruler_sweeps.toml")}
+    cases = {case.task: case for case in plan(options_of(suite="tasks", lengths=(4096,), samples=4), tasks, GENERATED)}
+
+    def result(task: str, *answers: tuple[str, FailureKind | None]) -> CaseResult:
+        outcomes = []
+        for index, (text, failure) in enumerate(answers):
+            given = outcome(index, Score(value=float(failure is None), failure=failure))
+            outcomes.append(structs.replace(given, generation=structs.replace(given.generation, text=text)))
+        return CaseResult(case=cases[task], outcomes=tuple(outcomes), seconds=1.0)
+
+    alone = result("qa_1_alone", ("Paris", "wrong"), ("Rome", "wrong"), ("I don't know", "refused"), ("Oslo", None))
+    # A line end and a stop do not matter; a right answer, a refusal and another answer stay what they are.
+    asked = result(
+        "qa_1_documents", ("paris.\nQuestion", "wrong"), ("Bern", "wrong"), ("I don't know", "refused"), ("Oslo", None)
+    )
+    other = result("qa_2_documents", ("Paris", "wrong"))
+    results = {each.case.id: each for each in (alone, asked, other)}
+    labelled = with_answers_from_memory(results)
+    assert labelled[alone.case.id] == alone
+    assert labelled[other.case.id] == other
+    kinds = [each.score.failure for each in labelled[asked.case.id].outcomes]
+    assert kinds == ["from memory", "wrong", "refused", None]
+    assert with_answers_from_memory({asked.case.id: asked}) == {asked.case.id: asked}
+
+
+def test_named_parts_of_scores_are_shown_beside_them() -> None:
+    judged = [outcome(index, Score(value=0.5, parts={"fluency": 1.0, "rouge_l": index / 4})) for index in range(2)]
+    assert part_means(judged) == {"fluency": 100.0, "rouge_l": 12.5}
+    # A part by reference has no name, and one that a score lacks has no mean.
+    assert part_means([outcome(0, Score(value=1.0, parts={"r": 1.0, "any": 1.0}))]) == {}
+    assert part_means([*judged, outcome(2, Score(value=0.0, parts={"fluency": 0.0}))]) == {}
+    case = {"id": "test_summ[multi_lexsum-4k]", "task": "multi_lexsum", "length": 4096, "parts": {"rouge_l": 12.5}}
+    (row,) = part_table(report_from_parts({"cases": [case]})).rows
+    assert (row.name, row.cells[0].text) == ("multi_lexsum: rouge-l", "12.5")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -22,7 +23,10 @@ from longctx.fixtures.scoring.judge import (
 )
 from longctx.fixtures.scoring.judge.client import UnreadableReply
 from longctx.fixtures.scoring.judge.grading import MAX_CHARACTERS, JudgeQuestion, fence_code, read_verdict
-from tests.helpers.servers import ChatServer, completion
+from longctx.fixtures.tasks import TASKS
+from longctx.fixtures.tasks.task import Assistants
+from tests.helpers.servers import ChatServer, Response, completion
+from tests.helpers.tiny_tokenizers import make_sample
 
 ANSWER = JudgedAnswer(question="Where to?", references=("north", "the Arctic"), answer="North.")
 SUMMARY = JudgedSummary(
@@ -190,3 +194,24 @@ def test_no_rubric_holds_a_verdict() -> None:
         for question in judged.questions():
             with pytest.raises(UnreadableReply, match="no JSON object"):
                 read_verdict(question.text, question.limits)
+
+
+@pytest.mark.parametrize("task", ["narrativeqa", "multi_lexsum"])
+def test_rouge_stands_beside_the_judges_score_and_does_not_change_it(
+    server: ChatServer, task: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    verdicts = ({"supported": 1, "sentences": 1}, {"found": 1}, {"fluency": 1, "correctness": 3}, {"fluency": 1})
+
+    def reply(request: Any) -> Response:
+        verdict = next(verdict for verdict in verdicts if all(f'"{key}"' in request.text for key in verdict))
+        return completion(json.dumps(verdict))
+
+    server.answer = reply
+    sample, grade = make_sample(task), TASKS[task].assisted_grade
+    assert grade is not None
+    perfect = sample.references[0] if task == "narrativeqa" else sample.truth.reference
+    with Judge(replace(SETTINGS, url=server.url)) as judge:
+        scores = [grade(sample, text, Assistants(judge=judge)) for text in (perfect, "Quite another one.")]
+    assert scores[0].value == scores[1].value > 0
+    assert [score.parts["rouge_l"] for score in scores] == [1.0, pytest.approx(0.0, abs=0.2)]
