@@ -29,7 +29,7 @@ SLOW_MODULES = frozenset((
     "unit/invariance/test_server_invariance.py",
     "unit/longctx/test_measure.py",
     "unit/test_memory_estimate.py", "unit/test_memory_fit.py",
-    "unit/report/test_report_numbers.py", "unit/report/test_report_size.py",
+    "unit/report/test_report_size.py",
     "unit/report/test_report_writing.py", "unit/report/test_samples.py", "unit/report/test_shown_reports.py",
     "unit/runner/test_worker.py", "unit/scoring/test_judge_faults.py", "unit/scoring/test_judge_parse.py",
     "unit/tasks/test_frontier.py", "unit/tasks/test_frontier_answers.py",
@@ -57,7 +57,7 @@ SLOWEST_FILES = (
     "unit/calibration/test_calibration.py", "integration/test_run_helmet.py",
     "unit/verdicts/test_panels.py", "integration/test_run_likelihood.py", "integration/test_run_options.py",
     "unit/ci/test_launch.py", "unit/engines/test_hf_prefix_sharing.py",
-    "unit/runner/test_worker.py", "unit/longctx/test_measure.py", "unit/report/test_report_numbers.py",
+    "unit/runner/test_worker.py", "unit/longctx/test_measure.py",
     "unit/report/test_report_size.py", "golden/test_golden_outputs.py",
 )  # fmt: skip
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -23,6 +22,7 @@ from longctx.fixtures.tasks import TASKS
 from longctx.fixtures.tokenization.load import load_tokenizer
 from longctx.fixtures.tokenization.prompts import PromptFormatter
 from tests.helpers.paths import REPOSITORY
+from tests.helpers.preloaded import preloaded
 from tests.helpers.runs import calibration_checkpoint
 
 
@@ -84,6 +84,6 @@ def content(folder: Path) -> Mapping[str, bytes]:
 
 def command(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "longctx", "calibration", *arguments],
+        [str(preloaded("longctx")), "calibration", *arguments],
         cwd=REPOSITORY, capture_output=True, text=True, check=False, timeout=600,
     )  # fmt: skip

@@ -14,7 +14,7 @@ SEEDS = st.integers(0, 1000)
 THRESHOLDS = st.sampled_from([None, 0.3, 0.5, 0.85])
 SHARES = st.sampled_from([0.0, 0.4, 0.8, 0.95, 1.0])
 PAIRING = NonInferiority(drop=0.3, alpha=0.01)
-fast_settings = settings(deadline=None, derandomize=True, max_examples=30)
+fast_settings = settings(deadline=None, derandomize=True, max_examples=12)
 
 
 def ids(*tasks: str) -> frozenset[str]:

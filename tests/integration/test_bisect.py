@@ -57,16 +57,6 @@ def test_the_first_bad_step_is_named_with_the_last_good(
     assert len(tables["flips"]) - 1 == len(written["flips"])
 
 
-@pytest.mark.parametrize("option", ["--invariance", "--samples-jsonl=samples.jsonl", "--baseline=step-0", "--plan"])
-def test_options_that_each_run_of_a_search_would_apply_anew_are_refused(
-    option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    chain = Chain(tmp_path, [95] * 3 + [65] * 3)
-    assert run_search(chain, monkeypatch, option) == 4
-    assert f"{option.partition('=')[0]}: not for the runs of a search; leave it out, " in capsys.readouterr().err
-    assert not chain.measured
-
-
 def test_the_results_of_converted_checkpoints_tell_and_count_as_cost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -16,7 +16,7 @@ from xml.etree import ElementTree
 import pytest
 
 from tests.helpers.paths import REPOSITORY
-from tests.helpers.preloaded import PYTEST
+from tests.helpers.preloaded import preloaded
 from tests.helpers.runs import UNRELATED_PLUGINS, calibration_checkpoint
 from tests.helpers.servers import ChatServer, needles_within
 
@@ -40,7 +40,8 @@ def interrupted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, in
         options = ["--model=calibration:full", "--suite=ruler", "--lengths=1k,2k", "--samples=20", "--full"]
         run = subprocess.Popen(
             [
-                str(PYTEST), *UNRELATED_PLUGINS, "-q", f"--journal={folder}/journal", f"--base-url={server.url}",
+                str(preloaded("pytest")), *UNRELATED_PLUGINS, "-q", f"--journal={folder}/journal",
+                f"--base-url={server.url}",
                 f"--junitxml={folder}/junit.xml", *options, *reports,
             ],
             cwd=REPOSITORY, env=dict(os.environ), stdout=subprocess.PIPE, text=True,

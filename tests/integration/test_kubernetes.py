@@ -130,6 +130,7 @@ def test_the_manifest_documents_how_to_build_its_image() -> None:
     assert words[-1] == "."
 
 
+@pytest.mark.whole_loop
 def test_the_image_contains_everything_that_the_suite_needs(tmp_path: Path) -> None:
     text = DOCKERFILE.read_text().replace("\\\n", "")
     instructions = [shlex.split(line) for line in text.splitlines() if line and not line.startswith("#")]

@@ -16,13 +16,13 @@ from tests.helpers.runs import CompletedRun, calibration_checkpoint, run_pytest,
 from tests.helpers.tiny_tokenizers import RULER
 from tests.helpers.workers import options_of
 
-GIBIBYTES = 3
+GIBIBYTES = 1
 OPTIONS = options_of("/m", lengths=(4096, 5000, 131072), samples=7)
 
 
 @pytest.fixture(scope="module")
 def unloadable(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A checkpoint of 3 GiB that is whole by its header and that no model can be made of."""
+    """A checkpoint of 1 GiB that is whole by its header and that no model can be made of."""
     folder = Path(shutil.copytree(calibration_checkpoint("512"), tmp_path_factory.mktemp("sparse") / "step_9"))
     sparse_weights(folder / "model.safetensors", GIBIBYTES)
     return folder

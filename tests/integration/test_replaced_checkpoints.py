@@ -12,7 +12,7 @@ from longctx.fixtures.calibration import build, parse_spec
 from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
 from tests.helpers.runs import run_pytest
 
-ONE_CASE = ("--lengths=512", "--samples=12", "--full", "--batch-size=1", "-k", "niah_single_2")
+ONE_CASE = ("--lengths=512", "--samples=5", "--full", "--batch-size=1", "-k", "niah_single_2")
 # Replaces the checkpoint when this process appends its fourth answer, as the other one has answered before it.
 SWAP = """
 import os

@@ -137,6 +137,7 @@ def test_a_sample_that_kills_every_worker_is_an_error_and_the_rest_is_measured(
     assert others == {name: case["score"] for name, case in complete.cases.items() if name not in broken}
 
 
+@pytest.mark.whole_loop
 def test_a_full_disk_is_reported_in_one_line_and_loses_no_finished_sample(
     complete: CompletedRun, server: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -156,6 +157,7 @@ def test_a_full_disk_is_reported_in_one_line_and_loses_no_finished_sample(
     )
 
 
+@pytest.mark.whole_loop
 def test_a_finished_journal_on_a_read_only_mount_gives_its_report(
     complete: CompletedRun, server: str, tmp_path: Path
 ) -> None:
@@ -175,6 +177,7 @@ def test_a_finished_journal_on_a_read_only_mount_gives_its_report(
     assert [case["score"] for case in report["cases"]] == [case["score"] for case in complete.report["cases"]]
 
 
+@pytest.mark.whole_loop
 def test_a_case_without_retries_fails_the_run(server: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     run = completed_run(
         tmp_path_factory, *SMALL, server, "--max-worker-restart=0", "-k", "niah_single_1",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,11 +17,9 @@ from tests.helpers.paths import REPOSITORY
 from tests.helpers.reports import run_summary
 from tests.helpers.runs import run_pytest, usage_error
 
-Change = Callable[[Path], object]
 MODEL = ("--model", "calibration:512")
 # tests/golden/recorded/commands/errors has a wrong value of every option.
 UNUSABLE_OPTIONS: dict[str, tuple[tuple[str, ...], str]] = {
-    "no model": ((), "--model: give a checkpoint directory, .*; --model calibration:4k builds a small one .*"),
     "a model that is a file": (("--model", "{here}/gates.toml"), "--model: '.*' is a file; give the directory .*"),
     "a wrong length": ((*MODEL, "--lengths", "1k,8kb"), "--lengths: unknown '8kb'; write 8k, 8192 or 1m"),
     "more GPUs than available": (
@@ -46,7 +43,6 @@ UNUSABLE_OPTIONS: dict[str, tuple[tuple[str, ...], str]] = {
 }
 # These also run with -n 2, and no worker may start. The first is refused at once, the second needs a tokenizer.
 WITH_WORKERS = ("a wrong length", "a too short length")
-IN_A_PROCESS = ("no model", "an empty data directory", *WITH_WORKERS)
 
 
 @pytest.fixture
@@ -70,11 +66,10 @@ def refusal(arguments: tuple[str, ...], folder: Path) -> str:
     return line.removeprefix("ERROR: ")
 
 
-@pytest.mark.parametrize("name", IN_A_PROCESS)
+@pytest.mark.parametrize("name", WITH_WORKERS)
 def test_a_refused_run_prints_one_line_and_writes_nothing(name: str, here: Path) -> None:
     arguments, line = UNUSABLE_OPTIONS[name]
-    workers = ("-n", "2") if name in WITH_WORKERS else ()
-    assert re.fullmatch(line, refusal((*fill_in(arguments, here), *workers), here))
+    assert re.fullmatch(line, refusal((*fill_in(arguments, here), "-n", "2"), here))
 
 
 @pytest.mark.parametrize("name", UNUSABLE_OPTIONS)

@@ -78,13 +78,6 @@ def test_the_id_of_a_regressed_case_selects_the_case(tmp_path: Path) -> None:
     assert len(gates) == 5
 
 
-def test_selecting_an_unknown_gate_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "gates.toml").write_text(GATES)
-    completed = run_pytest(tmp_path, *SIZE, *LIST, f"--thresholds={tmp_path}/gates.toml", "-k", "gate[needles at 64k]")
-    assert completed.exit_code == 4
-    assert completed.errors.startswith("ERROR: no gate is named 'needles at 64k'; did you mean 'needles at ")
-
-
 FAR = """[[gate]]
 name = "far"
 kind = "level"

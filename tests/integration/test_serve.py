@@ -216,6 +216,7 @@ def test_a_run_starts_its_server_uses_it_and_stops_it(
     assert all_gone(pids(log))
 
 
+@pytest.mark.whole_loop
 def test_a_server_that_ends_during_its_run_is_not_waited_for(model: Path, tmp_path: Path) -> None:
     """Others are waited for, because they may come back."""
     (tmp_path / "brief.py").write_text(BRIEF)

@@ -166,18 +166,10 @@ def test_an_incomplete_run_leaves_no_report(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (("nowhere",), "DIR: no such directory 'nowhere'"),
-        ((".", "--every", "30"), "--every: unknown '30'; write 30s, 5m or 8h"),
         ((".", "--gpu-budget", "much"), "--gpu-budget: unknown 'much'"),
-        ((".", "--webhook", "file:///etc/passwd"), "--webhook: not an address"),
-        ((".", "--parallel", "0"), "--parallel: 0; give a number of measurements from 1 to 256"),
         ((".", "--parallel", "2", "--gpus", "0,1,2"), "--parallel: 2 measurements cannot share the 3 GPUs of --gpus"),
         ((".", "--launch", "srun {command}", "--gpus", "0"), "--gpus: '0' with --launch"),
         ((".", "--launch", "sh {cmd}"), "--launch: unknown field {cmd} in 'sh {cmd}'"),
-        ((".", "--horizon", "0"), "--horizon: 0; give a number of checkpoints of at least 1"),
-        ((".", "--anchor", "7"), "--anchor: no step 7 in "),
-        ((".", "--anchor", "nowhere.json"), "--anchor: nowhere.json is no report (No such file or directory)"),
-        ((".", "--baseline", "step-1"), "--baseline: not for the runs of a watch; leave it out, use --anchor"),
         ((".", "--lengths", "8kb"), "--lengths: unknown '8kb'"),
         ((".", "--out", "README.md"), "--out: cannot write "),
     ],

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
 
 from longctx.ci.run_file import (
     NAME,
-    RunFileError,
     command_options,
     read_run_file,
     run_options,
     split_config,
 )
 from longctx.ci.watch.__main__ import _parse
-from longctx.cli import main as longctx
 from tests.helpers.paths import REPOSITORY
 
 FILE = """
@@ -99,45 +96,3 @@ def test_the_file_of_the_current_directory_is_read_and_named(
     file, others = split_config(["-k", "vt", f"--config={path}", "--full"], "run")
     assert file is not None
     assert (file.path, others) == (path, ["-k", "vt", "--full"])
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("length = '4k'", r"unknown key 'length'; did you mean 'lengths'\?"),
-        ("plan = true", r"unknown key 'plan'; .*"),
-        ("report-json = 'r.json'", r"unknown key 'report-json'; .*"),
-        ("full = 'yes'", r"full is 'yes'; write true or false"),
-        ("lengths = true", r"lengths is True; write a text, a number or a list of them"),
-        ("lengths = []", r"lengths is \[\]; write .*"),
-        ("[reports]\nxml = 'r.xml'", r"unknown key 'xml' in \[reports\]; .*"),
-        ("reports = 'r.json'", r"reports is 'r.json'; write a table \[reports\]"),
-        ("lengths = ", r"not TOML: Invalid value .*"),
-    ],
-)
-def test_a_mistake_is_one_line(text: str, message: str, tmp_path: Path) -> None:
-    (tmp_path / NAME).write_text(text)
-    with pytest.raises(RunFileError) as error:
-        run_options(read_run_file(tmp_path / NAME))
-    assert re.fullmatch(f"{tmp_path}/{NAME}: {message}", str(error.value))
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("[watch]\nevry = '10s'", r"unknown key 'evry' in \[watch\]; did you mean 'every'\?"),
-        ("[bisect]\nlengths = '4k'", r"unknown key 'lengths' in \[bisect\]; .*"),
-    ],
-)
-def test_a_plan_names_the_mistake_in_any_table(
-    text: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / NAME).write_text(text)
-    assert longctx(["plan", "--config", str(tmp_path / NAME)]) == 4
-    assert re.fullmatch(f"error: {tmp_path}/{NAME}: {message}\n", capsys.readouterr().err)
-
-
-def test_a_missing_file_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for arguments in (["plan", "--config"], ["run", "--config"], ["watch", str(tmp_path), "--config"]):
-        assert longctx([*arguments, str(tmp_path / "no.toml")]) == 4
-        assert "no.toml cannot be read (No such file or directory)" in capsys.readouterr().err

@@ -12,13 +12,12 @@ import pytest
 
 from longctx.fixtures.checkpoints.checkpoint import Checkpoint, read_checkpoint
 from longctx.fixtures.checkpoints.safetensors import CheckpointError
-from longctx.fixtures.engines import EngineError
 from longctx.fixtures.lengths import LengthError
 from longctx.fixtures.records import Options
 from longctx.fixtures.tasks import RULER_PAPER_PROMPTS, TASKS
 from longctx.plugins.config import models
 from longctx.plugins.config.cases import default_lengths, parse_lengths
-from longctx.plugins.config.invocation import ConfigError, Invocation
+from longctx.plugins.config.invocation import Invocation
 from longctx.plugins.config.models import resolve_model
 from longctx.plugins.config.options import SUITE_OPTIONS
 from longctx.plugins.config.resolve import _read_options, check_values, describe_run, resolve
@@ -112,11 +111,6 @@ def test_large_weights_are_announced_before_they_are_read(tmp_path: Path, monkey
     assert lines == [f"reading {checkpoint}, 0.0 GB"]
 
 
-def test_a_missing_model_is_an_error_with_an_example(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"^--model: give a checkpoint directory, e\.g\. --model path/to/ckpt; "):
-        resolve(invocation(tmp_path))
-
-
 def test_lengths_are_distinct_and_sorted() -> None:
     assert parse_lengths("8k,1024,1k") == (1024, 8192)
     with pytest.raises(LengthError, match=r"^--lengths: unknown '8kb'; write 8k, 8192 or 1m$"):
@@ -152,32 +146,6 @@ def test_a_model_of_the_hub_is_read_from_the_local_cache_at_its_revision(
     monkeypatch.undo()
     with pytest.raises(CheckpointError, match=r"^--model: no such directory '.*/lab/small@step-4000'; models of"):
         resolve_model(invocation(tmp_path, model="lab/small@step-4000"))
-
-
-def refusal(**arguments: Any) -> str:
-    with pytest.raises((ConfigError, EngineError)) as error:
-        check_values(Namespace(**DEFAULTS | arguments))
-    return str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"suite": "helmets"}, "--suite: unknown 'helmets'; did you mean 'helmet'?"),
-        ({"gpus_per_worker": "0"}, "--gpus-per-worker: '0'; give a whole number of at least 1"),
-        ({"step": "last"}, "--step: 'last'; give the training step as a whole number of at least 0"),
-        ({"prefill_chunk": "0"}, "--prefill-chunk: '0'; give auto, whole or a number of tokens of at least 1"),
-        ({"budget": "inf"}, "--budget: 'inf'; give a number of minutes above 0, such as 30 or 2.5"),
-        (
-            {"journal": "a" * 300},
-            f"--journal: no file can have the name '{'a' * 40}'..., which is too long or holds a NUL; "
-            "give a path that the file system can hold",
-        ),
-        ({"chat": "server"}, "--chat: 'server' is for a server; give --base-url or --serve"),
-    ],
-)
-def test_an_unusable_value_is_named_with_the_accepted_ones(arguments: dict[str, Any], message: str) -> None:
-    assert refusal(**arguments) == message
 
 
 def test_the_defaults_are_accepted() -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
-import sys
 from pathlib import Path
 
 import pytest
@@ -17,6 +15,7 @@ from transformers import AutoModelForCausalLM
 from longctx.fixtures.checkpoints.checkpoint import read_source
 from longctx.fixtures.conversion import ConversionError, Converter, make_checkpoint
 from longctx.fixtures.conversion.__main__ import main as convert
+from tests.helpers.preloaded import preloaded
 from tests.helpers.runs import calibration_checkpoint, run_pytest
 from tests.helpers.servers import served_needles
 
@@ -55,7 +54,7 @@ def test_a_checkpoint_of_another_model_is_one_line(
 
 def test_a_run_converts_a_raw_checkpoint_and_removes_what_it_made(raw: Path, tmp_path: Path) -> None:
     like, journal = calibration_checkpoint("512"), tmp_path / "journal"
-    command = f"{shlex.quote(sys.executable)} -m longctx convert {{checkpoint}} {{out}} --like {like}"
+    command = f"{preloaded('longctx')} convert {{checkpoint}} {{out}} --like {like}"
     with served_needles(512, like) as server:
         run = run_pytest(
             tmp_path, f"--model={raw}", "--convert", command, server, "--lengths=512", "--samples=2",

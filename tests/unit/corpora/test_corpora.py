@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,10 +14,9 @@ from hypothesis import strategies as st
 
 from longctx.fixtures.corpora import CorpusError, load_corpora
 from longctx.fixtures.corpora.published import ruler
-from longctx.fixtures.corpora.schema import ParagraphQuestion, ParagraphQuestions
+from longctx.fixtures.corpora.schema import ParagraphQuestion
 from longctx.fixtures.corpora.synthetic import prose
 from longctx.fixtures.corpora.synthetic.passage_questions import one_hop_paragraphs, two_hop_paragraphs
-from tests.helpers.paths import REPOSITORY
 
 Write = Callable[[str, Any], Path]
 
@@ -35,16 +33,6 @@ def write(tmp_path: Path) -> Write:
         return path
 
     return put
-
-
-@pytest.fixture(scope="module")
-def published() -> Path:
-    """Return the directory of the real files: LONGCTX_DATA_DIR, or shared/data beside the repository."""
-    places = (os.environ.get("LONGCTX_DATA_DIR"), REPOSITORY.parent / "shared" / "data")
-    directories = [Path(place) for place in places if place and Path(place).is_dir()]
-    if not directories:
-        pytest.skip("no published data: set LONGCTX_DATA_DIR")
-    return directories[0]
 
 
 def squad(*items: dict[str, Any], context: str = "The mill burned in spring.") -> dict[str, Any]:
@@ -248,34 +236,3 @@ def test_a_file_that_does_not_fit_is_an_error_of_one_line(
 
 
 # --- the real files, where they are available ---
-
-
-def test_published_essays_are_cut_into_small_sentences(published: Path) -> None:
-    path = ruler.find_essays(published)
-    if path is None:
-        pytest.skip("no essays there")
-    sentences = ruler.read_essays(path)
-    lengths = [len(sentence.split()) for sentence in sentences]
-    assert max(lengths) <= 120
-    assert 12 <= sum(lengths) / len(lengths) <= 22
-    assert len(set(sentences)) > 0.98 * len(sentences)
-
-
-@pytest.mark.parametrize(
-    ("find", "load", "gold"),
-    [(ruler.find_squad, ruler.load_squad, 1), (ruler.find_hotpot, ruler.load_hotpot, 2)],
-    ids=["squad", "hotpot"],
-)
-def test_published_questions_have_their_answer_in_their_evidence(
-    published: Path, find: Callable[[Path], Path | None], load: Callable[[Path], ParagraphQuestions], gold: int
-) -> None:
-    path = find(published)
-    if path is None:
-        pytest.skip("no such questions there")
-    loaded = load(path)
-    assert len(set(loaded.paragraphs)) == len(loaded.paragraphs)
-    assert loaded.left_out < 0.2 * len(loaded.questions)
-    for question in loaded.questions:
-        assert len(question.gold) == gold
-        evidence = "\n".join(loaded.paragraphs[place] for place in question.gold).lower()
-        assert any(answer.lower() in evidence for answer in question.answers)

@@ -21,12 +21,6 @@ from tests.helpers.solvers import first_of_type
 from tests.helpers.tiny_tokenizers import GENERATED, formatter
 
 WORLD = World(0)
-DIGEST = """
-import hashlib
-from longctx.fixtures.corpora.synthetic.passage_questions import one_hop_paragraphs, two_hop_paragraphs
-one, two = one_hop_paragraphs(3), two_hop_paragraphs(3)
-print(hashlib.sha256(repr((one.paragraphs[:50], one.questions[:50], two.questions[:50])).encode()).hexdigest())
-"""
 
 
 @pytest.fixture(params=[one_hop_paragraphs, two_hop_paragraphs], ids=["one hop", "two hops"])
@@ -51,6 +45,7 @@ def answers(text: str, question: ParagraphQuestion) -> bool:
     return any(contains_words(text, form) for form in question.answers)
 
 
+@pytest.mark.whole_loop
 def test_there_is_enough_for_a_million_tokens(questions: ParagraphQuestions) -> None:
     assert questions.source == "archive"
     assert questions.left_out == 0
@@ -91,13 +86,6 @@ def test_two_hops_need_both_paragraphs() -> None:
         assert maker in person
         answered_at_once += answers(work, question)
     assert answered_at_once <= 10
-
-
-def test_every_subject_has_a_namesake_in_the_pool() -> None:
-    questions = one_hop_paragraphs(0)
-    subjects = frozenset(map(subject_of, questions.questions))
-    assert len(subjects) == len(questions.paragraphs)
-    assert all(not subjects.isdisjoint(WORLD.namesakes(entity)) for entity in subjects)
 
 
 def test_the_best_constant_answer_scores_at_chance(questions: ParagraphQuestions) -> None:

@@ -39,30 +39,6 @@ WORLD = World(0)
 entities = st.builds(
     lambda kind, number: Entity(kind, number % SIZES[kind]), st.sampled_from(KINDS), st.integers(0, 1 << 40)
 )
-DIGEST = """
-import hashlib
-from longctx.fixtures.corpora.synthetic.archive import *
-from longctx.fixtures.corpora.synthetic.world import KINDS, World
-from longctx.fixtures.corpora.synthetic.passage_questions import _write_passage as write_passage
-world, parts = World(3), []
-parts += [write_passage(world, world.entity(kind, i)).text for kind in KINDS for i in range(20)]
-for name in ("nq", "triviaqa", "popqa", "hotpotqa", "asqa", "qampari"):
-    question = passage_questions(name, 3)[5]
-    # In the notation of the first digest, so that it still proves that no text has changed.
-    parts += [question.question, repr(question.answers), repr(question.claims).replace("AnswerClaim(", "Claim(")]
-    parts += [other.id for other in question.others[:60]]
-query = ranking_questions(3)[1]
-parts += [query.query, *(other.text for other in query.passages[:8]), repr(list(query.labels[:8]))]
-# In that notation too.
-shots = [f"Labelled(text={shot.text!r}, label={shot.label})" for shot in classification("nlu", 3).train[:50]]
-parts += [f"[{', '.join(shots)}]"]
-question = long_documents("infbench_mc", 3).question(2, 40)
-parts += [question.document, question.question, repr(question.options)]
-parts += [repr(summary_cases("multi_lexsum", 3).case(1, 30))]
-print(hashlib.sha256("\\n".join(parts).encode()).hexdigest())
-"""
-# Raise versions.CORPORA["archive"] with this digest: stored results are keyed by that version.
-EXPECTED = "7f4305d16676d0cba68486708cfec95d1596b08bf61b2c38844c77375d0254f8"
 LONG_TEXTS = """
 import time
 from longctx.fixtures.corpora.synthetic.archive import *
@@ -94,11 +70,6 @@ def test_permutations_are_bijections_with_an_inverse(size: int, key: int, data: 
     there = permute(index, size, key)
     assert 0 <= there < size
     assert unpermute(there, size, key) == index
-
-
-@pytest.mark.parametrize("size", [1, 2, 3, 17, 1000])
-def test_permutations_reach_every_index(size: int) -> None:
-    assert sorted(permute(i, size, 5) for i in range(size)) == list(range(size))
 
 
 def test_no_two_words_are_spelled_alike() -> None:
@@ -205,6 +176,7 @@ def test_two_seeds_share_less_than_a_hundredth_of_their_sentences() -> None:
     assert sum(sentence in shared for sentence in one) < 0.01 * len(one)
 
 
+@pytest.mark.whole_loop
 def test_a_long_text_is_built_quickly_and_in_little_memory() -> None:
     """Passages, a chronicle and a lawsuit, at 4.2 letters per token; the time limit is for the passages."""
     seconds, gibibytes, letters = map(float, run(LONG_TEXTS).split())

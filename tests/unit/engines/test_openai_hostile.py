@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -100,9 +99,3 @@ def test_an_answer_is_read_and_anything_else_is_one_line_without_a_key(kind: str
     with ThreadPoolExecutor(32) as pool:
         problems = [problem for problem in pool.map(lambda each: problem_of(each, server), chosen) if problem]
     assert problems == []
-
-
-def test_there_are_many_behaviours_of_every_kind() -> None:
-    assert len(BEHAVIOURS) >= 120
-    assert len(KINDS) >= 14
-    assert json.dumps(sorted(BEHAVIOURS))

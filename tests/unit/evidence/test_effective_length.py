@@ -6,8 +6,6 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from longctx.plugins.evidence.effective_length import (
     average,
@@ -20,7 +18,6 @@ from tests.helpers.paths import TABLES as TABLE_FILES
 
 TABLES = [json.loads(path.read_text()) for path in sorted(TABLE_FILES.glob("ruler_*.json"))]
 ROWS = [(table, row) for table in TABLES for row in table["rows"]]
-CURVES = st.dictionaries(st.integers(1, 2**20), st.floats(0, 100), min_size=1, max_size=8)
 
 
 def curve(table: dict[str, Any], row: dict[str, Any]) -> dict[int, float]:
@@ -63,16 +60,3 @@ def test_a_dip_shows_as_two_different_effective_lengths() -> None:
 def test_a_summary_of_nothing_raises() -> None:
     with pytest.raises(ValueError, match="no scores"):
         average({})
-
-
-@given(CURVES, st.floats(0, 100))
-def test_the_contiguous_length_is_never_longer(scores: dict[int, float], threshold: float) -> None:
-    longest, contiguous = effective_length(scores, threshold), contiguous_effective_length(scores, threshold)
-    assert (contiguous or 0) <= (longest or 0)
-    assert all(score > threshold for length, score in scores.items() if length <= (contiguous or 0))
-
-
-@given(CURVES)
-def test_weighted_averages_stay_within_the_curve(scores: dict[int, float]) -> None:
-    for rising in (True, False):
-        assert min(scores.values()) - 1e-9 <= weighted_average(scores, rising=rising) <= max(scores.values()) + 1e-9

@@ -31,7 +31,7 @@ def blocks(rng: np.random.Generator, *, haystacks: int, size: int, mean: float, 
     return (rng.random((size, haystacks)) < of_haystack).T.astype(np.float64)
 
 
-@settings(deadline=None, derandomize=True, max_examples=60)
+@settings(deadline=None, derandomize=True, max_examples=25)
 @given(st.lists(st.floats(-1, 1), min_size=2, max_size=30), st.integers(1, 4))
 def test_a_standard_error_counts_a_haystack_once(values: list[float], repeats: int) -> None:
     own = np.arange(len(values))
@@ -142,8 +142,3 @@ def test_a_queue_joins_samples_where_another_case_shares_haystacks(samples: int)
     assert sizes_of(queue_of(alone)) == [1] * samples
     of_shared = queue.values_by_case(np.arange(2 * samples) / (2 * samples))
     assert [(values.size, len(set(own.tolist()))) for values, own in of_shared] == [(samples, 32)] * (samples > 32)
-
-
-def test_a_smaller_case_has_as_many_samples_on_a_joined_haystack() -> None:
-    shared, alone = case_of("shared", 160, shares_haystacks=True), case_of("alone", 20, shares_haystacks=False)
-    assert sorted(sizes_of(queue_of(shared, alone))) == [5] * (32 + 4)

@@ -95,16 +95,6 @@ def test_more_than_the_set_can_hold_is_certain_for_good() -> None:
     assert np.isposinf(log_evidence([0.0], -0.1, population=8)).all()
 
 
-def test_orders_are_vectorised_and_means_broadcast() -> None:
-    orders = np.random.default_rng(0).random((3, 4, 50))
-    evidence = log_evidence(orders, 0.5, population=60)
-    assert evidence.shape == (3, 4, 50)
-    assert list(evidence[2, 1]) == pytest.approx(list(log_evidence(orders[2, 1], 0.5, population=60)), abs=1e-9)
-    assert list(log_evidence(orders, [[0.5], [0.4], [0.3]])[2, 1]) == pytest.approx(
-        list(log_evidence(orders[2, 1], 0.3)), abs=1e-9
-    )
-
-
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -0.01, 1.01, 85.6])
 def test_what_is_no_score_raises_and_is_shown(bad: float) -> None:
     for call in (

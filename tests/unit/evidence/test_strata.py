@@ -14,7 +14,6 @@ from numpy.typing import ArrayLike
 from longctx.plugins.evidence.e_process import Floats, LevelBets, Strata
 from longctx.plugins.evidence.statistics import (
     decide_level,
-    decide_paired,
     interval,
     level_evidence,
     paired_evidence,
@@ -74,25 +73,6 @@ def test_a_single_stratum_changes_nothing() -> None:
     assert stratified_interval(scores, one, alpha=0.1) == interval(scores, alpha=0.1, population=100)
 
 
-@settings(deadline=None, max_examples=25)
-@given(st.integers(0, 1000), st.integers(2, 59), st.floats(0.05, 0.95))
-def test_an_interval_excludes_the_threshold_once_the_gate_has_decided(seed: int, looks: int, threshold: float) -> None:
-    random = np.random.default_rng(seed)
-    tasks = random.permutation([0] * 20 + [1] * 40)
-    strata = strata_of(tasks, (1.0, 0.5))
-    values = strata.largest_values * random.random(60)
-    low, high = stratified_interval(values[:looks], strata, alpha=0.2)
-    decision = decide_level(values[:looks], threshold, alpha=0.1, population=60, strata=strata, min_observations=1)
-    mean = strata.mean(values[:looks])
-    assert 0 <= low <= mean <= high <= 1
-    if decision is None:
-        assert low - 1e-5 <= threshold <= high + 1e-5
-    elif decision.verdict == "pass":
-        assert low >= min(threshold, mean) - 1e-5
-    else:
-        assert high <= max(threshold, mean) + 1e-5
-
-
 def test_the_interval_of_a_whole_population_is_its_mean() -> None:
     strata = strata_of([0, 1, 1, 0], (1.0, 0.5))
     assert stratified_interval(np.array([1.0, 0.5, 0.0, 0.5]), strata, alpha=0.1) == (0.5, 0.5)
@@ -127,23 +107,6 @@ def test_paired_evidence_at_other_rates_grows_under_no_true_hypothesis(
         assert (expectation <= 1 + 1e-9).all()
 
 
-def test_equal_answers_pass_sooner_if_small_cases_are_drawn_as_often_as_large_ones() -> None:
-    sizes = np.array([400, 40])
-    stratum = np.repeat([0, 1], sizes)
-    weights = 40 / sizes
-    scale = sizes.sum() / (2 * 40)
-    order = np.argsort(np.random.default_rng(0).exponential(size=440) / weights[stratum])
-    drawn = Strata(stratum=stratum[order], weights=weights, rates=weights)
-    uniform, by_weight = (
-        decide_paired(np.zeros(440), drop=0.1 / scale, alpha=0.01, population=440, strata=strata)
-        for strata in (None, drawn)
-    )
-    assert uniform is not None
-    assert by_weight is not None
-    assert (uniform.verdict, by_weight.verdict) == ("pass", "pass")
-    assert by_weight.stopping_time < 0.5 * uniform.stopping_time
-
-
 def test_a_paired_interval_at_other_rates_contains_the_mean_and_closes_on_it() -> None:
     random = np.random.default_rng(1)
     weights = np.array([1.0, 0.25])
@@ -155,19 +118,3 @@ def test_a_paired_interval_at_other_rates_contains_the_mean_and_closes_on_it() -
         assert low - 1e-9 <= differences.mean() <= high + 1e-9
     assert low == pytest.approx(high)
     assert paired_interval([], alpha=0.01, population=100, strata=strata) == pytest.approx((-0.4, 0.4))
-
-
-def test_a_paired_interval_at_other_rates_excludes_what_a_verdict_has_refuted() -> None:
-    """As soon as evidence refutes a loss, the interval of the same error is above it, and not before."""
-    random = np.random.default_rng(2)
-    weights = np.array([1.0, 0.25])
-    strata = Strata(stratum=random.permutation([0] * 200 + [1] * 800), weights=weights, rates=weights)
-    differences = strata.largest_values * random.choice((-1.0, 0.0, 1.0), 1000, p=(0.02, 0.96, 0.02))
-    drop = 0.05 * strata.largest_mean
-    non_inferior, _ = paired_evidence(differences, drop=drop, population=1000, strata=strata)
-    passed = int((non_inferior >= np.log(100)).argmax()) + 1
-    before, after = (
-        paired_interval(differences[:looks], alpha=0.02, population=1000, strata=strata)[0]
-        for looks in (passed - 1, passed)
-    )
-    assert before < -drop <= after + 1e-6

@@ -22,8 +22,6 @@ from tests.helpers.journals import (
     worker_output,
 )
 
-FOLDER = SUBJECT.key
-
 
 def stopped_worker(directory: Path, keys: list[str]) -> subprocess.Popen[str]:
     """Start a worker that claims the keys, stop it, and return it; continued, it appends results for them."""

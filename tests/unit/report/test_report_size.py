@@ -54,6 +54,7 @@ def rendered(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int, float
     return folder, samples, seconds, mebibytes
 
 
+@pytest.mark.whole_loop
 def test_the_largest_run_is_reported_quickly_and_in_little_memory(rendered: tuple[Path, int, float, float]) -> None:
     folder, samples, seconds, mebibytes = rendered
     assert samples == 34 * 8 * 500

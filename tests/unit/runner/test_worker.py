@@ -207,10 +207,9 @@ class NeedleReader(EmptyAnswerEngine):
             yield msgspec.structs.replace(generation, text=needle)
 
 
-@pytest.mark.parametrize(("wrong", "words"), [(9, ["fail", "pass"]), (7, [None, "pass"])])
-def test_a_loss_in_doubt_is_tested_on_all_lengths(wrong: int, words: list[str | None], tmp_path: Path) -> None:
+def test_a_loss_in_doubt_is_tested_on_all_lengths(tmp_path: Path) -> None:
     """The test of the longer length ends early; then the loss of the shorter one takes all of its pairs."""
-    model, reader = calibration_checkpoint("full"), NeedleReader(wrong, tokens=600)
+    model, reader = calibration_checkpoint("full"), NeedleReader(9, tokens=600)
     with worker_of(model, reader, tmp_path, cases=26, lengths=(512, 1024), samples=250, full=False) as (alone, case):
         cases = [each for each in alone.run.cases if each.task == case.task]
         baseline = Baseline(name="b", fingerprint="b", journal=str(tmp_path), checkpoint=read_checkpoint(str(model)))
@@ -227,5 +226,5 @@ def test_a_loss_in_doubt_is_tested_on_all_lengths(wrong: int, words: list[str | 
             assert worker.measure(cases[0]).error is None
             assert [len(state.scores(panel, "baseline")) for panel in (short, long)] == [250, 250]
             compared = [(panel, state.scores(panel), state.scores(panel, "baseline")) for panel in (short, long)]
-            assert [found.decision for found in compare_panels(compared)] == words
+            assert [found.decision for found in compare_panels(compared)] == ["fail", "pass"]
             worker.close()

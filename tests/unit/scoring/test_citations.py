@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from longctx.fixtures.scoring.citations import (
     CitationScores,
-    _without_citations,
     citation_scores,
     premise,
     recall_5,
@@ -175,26 +174,6 @@ def test_very_short_sentences_do_not_count() -> None:
 
 
 # --- the text ---
-
-
-@given(st.lists(st.sampled_from([*"[] |x12", " [1", "[12]", "\u0663", "\n"])).map("".join))
-def test_citations_are_removed_with_the_space_before_them(text: str) -> None:
-    in_two_steps = re.sub(r"\[\d+", "", re.sub(r" \[\d+", "", text)).replace(" |", "").replace("]", "")
-    assert _without_citations(text) == in_two_steps
-
-
-def test_citations_are_read_as_written() -> None:
-    asked = []
-
-    def refuses(text: str, claim: str) -> bool:
-        asked.append(text)
-        return False
-
-    passages = [f"P{number}" for number in range(1, 13)]
-    # 0 is the last passage.
-    for statement in ("So [3][12] and [0]", "So [007][ 4][x]", "So [5, 6] [\u0663"):
-        citation_scores(statement, passages, refuses)
-    assert asked == ["P3\nP12\nP12", "P7", "P5\nP3"]
 
 
 @pytest.mark.parametrize(

@@ -7,43 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longctx.fixtures.scoring.procedures import (
-    actions_before_error,
-    after_first_error,
     belief_progress,
     beliefs,
-    lines_before_error,
-    published_table_f1,
-    search_progress,
     solves,
-    table_f1,
 )
 from longctx.fixtures.tasks import TASKS
 from tests.helpers.tiny_tokenizers import make_sample
 
 PROCEDURES = ("path_traversal", "countdown", "belief_tracking", "table_extraction")
-FOUR = ["a", "b", "c", "d"]
-SEARCH = ["[1, 2, 3]", "- Pick 1 and 2.", "-- 2 + 1 = 3. Go on.", "--- 3 + 3 = 6. Drop it.", "--- 3 - 3 = 0. Found."]
-ROWS = (("Ann", "the miller", "1,700"), ("Ben", "N/A", "1800"))
-PRINTED = "Name\tTrade\tYear\nann\tMiller\t1700\nBen\tN/A\t1800"
-
-
-def test_the_published_share_of_a_path_counts_the_first_wrong_line_as_right() -> None:
-    assert (lines_before_error(["a", "x", "c", "d"], FOUR), after_first_error(["a", "x", "c", "d"], FOUR)) == (
-        0.25,
-        0.5,
-    )
-    assert (lines_before_error(["x"], FOUR), after_first_error(["x"], FOUR)) == (0, 0.25)
-    assert (lines_before_error(["a"], FOUR), after_first_error(["a"], FOUR)) == (0.25, 0.25)
-
-
-def test_the_published_share_of_a_search_never_reaches_1_and_may_be_negative() -> None:
-    assert (actions_before_error(SEARCH, SEARCH), search_progress(SEARCH, SEARCH)) == (1, 0.75)
-    assert (actions_before_error(SEARCH[:1], SEARCH), search_progress(SEARCH[:1], SEARCH)) == (0.2, -0.25)
-    other = [*SEARCH[:2], "-- 2 + 1 = 3. Something else.", *SEARCH[3:]]
-    assert (actions_before_error(other, SEARCH), search_progress(other, SEARCH)) == (1, 0.75)
-    dropped = [*SEARCH[:3], "--- 3 + 3 = 6. Go on.", SEARCH[4]]
-    assert (actions_before_error(dropped, SEARCH), search_progress(dropped, SEARCH)) == (0.6, 0.5)
-    assert search_progress(["[1, 2, 4]", *SEARCH[1:]], SEARCH) == 0
 
 
 @pytest.mark.parametrize(
@@ -68,16 +39,6 @@ def test_beliefs_are_compared_without_case_and_small_words() -> None:
     assert belief_progress(["x", "b"], ["a", "b"]) == 0
     assert belief_progress(["a", "b", "c"], ["a", "b"]) == 1
     assert belief_progress([], ["a", "b"]) == 0
-
-
-def test_the_published_f1_of_a_table_reads_the_first_line_as_its_header() -> None:
-    rows = [line.split("\t") for line in PRINTED.splitlines()]
-    assert published_table_f1(f"```tsv\n{PRINTED}\n```", ROWS) == (1, True)
-    assert published_table_f1(f"{PRINTED}\nThese are all rows.", ROWS) == (1, True)
-    assert round(published_table_f1("\n".join(PRINTED.splitlines()[1:]), ROWS)[0], 3) == 0.667
-    assert published_table_f1(f"{PRINTED}\n{PRINTED.splitlines()[1]}", ROWS) == (1, True)
-    assert published_table_f1(PRINTED.replace("\t", " "), ROWS) == (0, False)
-    assert (table_f1(rows[1:], ROWS), table_f1([*rows[1:], rows[1]], ROWS), table_f1([], ROWS)) == (1, 0.8, 0)
 
 
 @pytest.mark.parametrize("task", PROCEDURES)

@@ -56,16 +56,6 @@ def first_mentions(run: str) -> tuple[str, ...]:
     return tuple(names)
 
 
-@given(
-    st.lists(IDENTIFIERS, max_size=14),
-    st.sampled_from(["{}", "ID{}", "[ID: {}]", "id {}"]),
-    st.sampled_from([" > ", ">", "\n>  "]),
-)
-def test_a_ranking_is_read_as_it_was_written(ranking: list[str], form: str, gap: str) -> None:
-    written = f"Ranking: {gap.join(form.format(name) for name in ranking)}\nI hope this helps."
-    assert parse_ranking(written) == parse_ranking(written, strict=True) == tuple(dict.fromkeys(ranking))
-
-
 @pytest.mark.parametrize(
     ("output", "paper", "strict"),
     [
@@ -121,26 +111,6 @@ WORDS = st.lists(st.sampled_from(["cat", "dog", "ran", "to", "The", "x1", "\n", 
 TEXT = WORDS.map(" ".join)
 
 
-def subsequence_f1(output: str, reference: str) -> float:
-    """F1 of the longest common subsequence; the words used here are their own stems."""
-    one, other = (re.findall("[a-z0-9]+", text.lower()) for text in (output, reference))
-    longest = [[0] * (len(other) + 1) for _ in range(len(one) + 1)]
-    for row, word in enumerate(one):
-        for column, match in enumerate(other):
-            longest[row + 1][column + 1] = (
-                longest[row][column] + 1 if word == match else max(longest[row][column + 1], longest[row + 1][column])
-            )
-    shared = longest[-1][-1]
-    return 2 * shared / (len(one) + len(other)) if shared else 0.0
-
-
-@settings(deadline=None, max_examples=60)
-@given(TEXT, st.lists(TEXT, min_size=1, max_size=3))
-def test_rouge_l_is_the_best_f1_of_a_common_subsequence(output: str, references: list[str]) -> None:
-    expected = max(subsequence_f1(output, reference) for reference in references)
-    assert rouge_l(output, references) == pytest.approx(expected, abs=1e-12)
-
-
 @settings(deadline=None, max_examples=60)
 @given(st.text(max_size=40) | TEXT, st.text(max_size=40) | TEXT)
 def test_rouge_l_is_that_of_rouge_score_with_stems(output: str, reference: str) -> None:
@@ -150,7 +120,7 @@ def test_rouge_l_is_that_of_rouge_score_with_stems(output: str, reference: str) 
 
 
 def test_rouge_l_compares_stems_and_nothing_scores_0() -> None:
-    assert rouge_l("running dogs", ["run dog"]) == 1
+    assert rouge_l("running dogs", ["cat", "run dog"]) == 1
     assert rouge_l("", ["dog"]) == rouge_l("...", ["dog"]) == rouge_l("dog", [""]) == rouge_l("犬", ["犬"]) == 0
     with pytest.raises(ValueError, match="references: there are none"):
         rouge_l("dog", [])

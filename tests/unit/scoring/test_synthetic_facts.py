@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pytest
 
 from longctx.fixtures.records.facts import AnswerClaim, Event
@@ -223,25 +221,3 @@ def test_initials_and_citations_do_not_end_a_sentence() -> None:
         "No.",
         "Yes",
     )
-
-
-def is_supported(sentence: str, claims: Sequence[AnswerClaim], *facts: str) -> bool:
-    """True if a passage with these facts and with all words of the sentence bears it out."""
-    return citation_score([f"{sentence} [1]"], claims, [Evidence(frozenset(facts), sentence)], "").recall == 1
-
-
-def test_a_claim_of_nothing_and_a_false_one_have_no_support() -> None:
-    assert not is_supported("A ship.", CLAIMS, "v1", "v2", "v3")
-    assert not is_supported("Hedric Vaun led the one of 1752.", CLAIMS, "v1", "v2", "v3")
-    assert is_supported("Hedric Vaun led it.", CLAIMS, "v2")
-    assert not is_supported("Hedric Vaun led it.", CLAIMS, "v1", "v3")
-
-
-def test_a_year_in_the_question_is_its_own_cue() -> None:
-    years = (("First", "1750"), ("Second", "1760"))
-    claims = [AnswerClaim(id=f"e{i}", values=(year,), cues=(name,)) for i, (name, year) in enumerate(years)]
-    both = "The First set out in 1750, the Second in 1760."
-    assert is_supported(both, claims, "e0", "e1")
-    assert not is_supported(both, claims, "e0")
-    assert not is_supported(both, claims, "e1")
-    assert not is_supported("The First set out in 1760.", claims, "e0", "e1")

@@ -71,23 +71,6 @@ def test_a_graph_has_1_to_20_answers_at_the_depths_of_their_edges(task: str) -> 
     assert 6 < max(sizes) <= 20
 
 
-def test_a_wrong_list_of_nodes_is_named_by_its_kind() -> None:
-    sample = next(
-        one for index in range(20) if len((one := make_sample("graph_bfs", 1024, index, kind="pieces")).references) == 4
-    )
-    kinds = {
-        f"[{', '.join(sample.references)}]": (1, None),
-        f"[{sample.references[0]}]": (0.4, "incomplete"),
-        f"[{sample.distractors[0]}]": (0, "distractor"),
-        "[]": (0, "empty"),
-        " ".join(sample.context.split()[:12]): (0, "copied"),
-        "[abc, def]": (0, "wrong"),
-    }
-    for text, expected in kinds.items():
-        score = scored(sample, text)
-        assert (round(score.value, 3), score.failure) == expected, text
-
-
 # --- conversations ---
 
 

@@ -11,19 +11,18 @@ import pytest
 
 from longctx.fixtures.corpora.published.ruler import vocabulary
 from longctx.fixtures.records import Sample
-from longctx.fixtures.tasks import load_tasks
 from longctx.fixtures.words import contains_words
 from tests.helpers.solvers import SOLVERS, solver_score
 from tests.helpers.tiny_tokenizers import GENERATED, HELMET, formatter, make_sample, make_samples
 
-SAMPLES = 24
+SAMPLES = 12
 # Fewer samples of tasks whose answers take long to score, and where chance scores 0.
 FEWER = dict.fromkeys(("infbench_qa", "infbench_sum", "multi_lexsum"), 8)
 ECHO = 128
 ICL = ("trec_coarse", "trec_fine", "banking77", "clinc150", "nlu")
 NEEDLES = tuple(name for name in HELMET if name.startswith("ruler_"))
 every_task = pytest.mark.parametrize("task", HELMET)
-# One sample of 24.
+# One sample of them.
 SLACK = 1 / SAMPLES + 1e-9
 
 
@@ -193,16 +192,6 @@ def test_a_random_choice_scores_its_share(task: str) -> None:
         assert abs(mean(values) - share) <= spread(share, drawn)
 
 
-@pytest.mark.parametrize("task", ["nq", "triviaqa", "popqa", "hotpotqa", "json_kv", "narrativeqa"])
-def test_a_run_of_the_prompt_around_the_answer_is_no_answer(task: str) -> None:
-    for sample in several(task, 6):
-        at = sample.context.index(sample.references[0])
-        around = sample.context[max(0, at - 400) : at + 400]
-        score = HELMET[task].score(sample, around)
-        assert (score.value, score.failure, set(score.parts.values())) == (0, "copied", {0.0})
-        assert HELMET[task].paper_variant.score(sample, around).value == 1
-
-
 @pytest.mark.parametrize("task", ["narrativeqa", "asqa"])
 def test_a_quoted_sentence_is_an_answer(task: str) -> None:
     """Where the answer is a sentence, a sentence of the text may be the best one."""
@@ -221,44 +210,3 @@ def test_an_answer_as_long_as_a_run_is_still_the_answer() -> None:
 
 
 # --- the paper's own scores ---
-
-
-def around(sample: Sample) -> str:
-    at = sample.context.index(sample.references[0])
-    return sample.context[max(0, at - 400) : at + 400]
-
-
-LONG_NUMBER = "1" * 200
-DIFFERENT: dict[str, tuple[Callable[[Sample], str], float, float]] = {
-    **dict.fromkeys(
-        ("nq", "triviaqa", "popqa", "hotpotqa", "json_kv"), (lambda sample: f"x{sample.references[0]}x", 0.0, 1.0)
-    ),
-    "asqa": (lambda sample: sample.context, 0.0, 1 / 3),
-    "qampari": (lambda sample: ", ".join(sample.references) + f" {sample.context[:0]}", 1 / 3, 1 / 3),
-    "msmarco": (lambda sample: f"{' > '.join(sample.references)} and {LONG_NUMBER}", 1.0, 0.0),
-    "narrativeqa": (lambda sample: f"x{sample.references[0]}x", 0.0, 1.0),
-    "infbench_mc": (lambda sample: f"{' '.join(sample.truth.others)} {sample.references[1]}", 0.0, 1.0),
-}
-
-
-@pytest.mark.parametrize("task", sorted(set(DIFFERENT) - {"qampari"}))
-def test_strict_scores_differ_from_the_papers_where_those_are_generous(task: str) -> None:
-    answer, strict, paper = DIFFERENT[task]
-    sample = make_sample(task)
-    assert HELMET[task].score(sample, answer(sample)).value == pytest.approx(strict)
-    assert load_tasks(scoring="paper")[task].score(sample, answer(sample)).value == pytest.approx(paper)
-    assert load_tasks(scoring="strict")[task].score(sample, answer(sample)).value == pytest.approx(strict)
-
-
-@pytest.mark.parametrize("task", ["infbench_qa", "infbench_sum", "multi_lexsum", "qampari"])
-def test_an_echo_counts_in_the_papers_scores(task: str) -> None:
-    drawn = [one for one in several(task, 8) if HELMET[task].paper_variant.score(one, one.context).value > 0]
-    assert drawn
-    assert [HELMET[task].score(one, one.context).value for one in drawn] == [0.0] * len(drawn)
-
-
-def test_the_papers_score_of_a_right_answer_is_1_too() -> None:
-    for name, task in load_tasks(scoring="paper").items():
-        if name in HELMET:
-            sample = make_sample(name, length_of(name))
-            assert task.score(sample, task.perfect_answer(sample)).value == pytest.approx(1)

@@ -9,7 +9,6 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
-from statistics import mean
 
 import pytest
 
@@ -24,7 +23,7 @@ __all__ = ["own_caches", "write"]
 
 PAPER = load_tasks(scoring="paper")
 OWN_RULES = tuple(name for name in PAPER if PAPER[name].grade is not TASKS[name].grade)
-ODD_ANSWERS = 500
+ODD_ANSWERS = 100
 PIECES = (
     "", " ", "\n", "\t", "\0", "\x1f", ".", "...", "-", "_", ">", " > ", "[", "]", "[1]", "[0]", "[1][2][99]", "[-1]",
     "[1,2]", "{", "}", "{0}", "%s", "\\", '"', "'", "```", "<answer>", "Answer:", "answer: ", "Ranking:", "label:", "A",
@@ -70,26 +69,11 @@ def test_the_papers_rules_are_those_of_rulers_lists_helmet_and_longproc() -> Non
 @pytest.mark.parametrize("task", OWN_RULES)
 def test_no_sample_is_refused_for_a_fault_of_the_papers_rule(task: str) -> None:
     """HELMET gives an empty choice 1 where option A is right, as in about a quarter of the samples."""
-    samples = make_samples(task, 12, length_of(task))
-    assert [sample_problems(sample, PAPER[task], formatter()) for sample in samples] == [[]] * 12
+    samples = make_samples(task, 6, length_of(task))
+    assert [sample_problems(sample, PAPER[task], formatter()) for sample in samples] == [[]] * 6
     if task == "infbench_mc":
         right = {sample.references[0] for sample in samples if PAPER[task].score(sample, "").value == 1}
         assert right == {"A"}
-
-
-@pytest.mark.parametrize(("task", "least"), [("cwe", 0.95), ("fwe", 0.85)])
-def test_a_copied_start_of_a_list_scores_as_in_rulers_code(task: str, least: float) -> None:
-    """By the rule of RULER's string_match_all a copy scores far above chance; strict scoring gives 0."""
-    samples = make_samples(task, 8, 4096)
-    copies = [" ".join(sample.context.split()[: 240 if task == "cwe" else 50]) for sample in samples]
-    theirs = [
-        sum(reference.lower() in copy.lower() for reference in sample.references) / len(sample.references)
-        for sample, copy in zip(samples, copies, strict=True)
-    ]
-    pairs = list(zip(samples, copies, strict=True))
-    assert [PAPER[task].score(sample, copy).value for sample, copy in pairs] == pytest.approx(theirs)
-    assert mean(theirs) > least
-    assert [TASKS[task].score(sample, copy).value for sample, copy in pairs] == [0.0] * 8
 
 
 def test_no_answer_of_helmet_ends_at_a_line_end() -> None:

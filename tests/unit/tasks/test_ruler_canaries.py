@@ -14,11 +14,11 @@ from longctx.fixtures.corpora.published.ruler import vocabulary
 from longctx.fixtures.records import Sample
 from tests.helpers.tiny_tokenizers import RULER, formatter, make_sample, make_samples
 
-SAMPLES = 24
+SAMPLES = 12
 LENGTH = 4096
 EDGE = 16
 # The chance that a value stands in an echoed part because it was hidden there: the part is 128 of 4096 tokens, and
-# 2 of 40 depths among essays lie in it; a share of 1/24 is one sample. No other floor is above 0.
+# 2 of 40 depths among essays lie in it; a share of 1/12 is one sample. No other floor is above 0.
 ECHO_FLOOR = {"retrieval": 2 / 40, "tracing": 30 / LENGTH, "qa": 32 / LENGTH, "aggregation": 0.0}
 every_task = pytest.mark.parametrize("task", RULER)
 
@@ -138,10 +138,3 @@ def test_a_right_answer_may_be_long_and_repeat_itself() -> None:
         listed = " ".join(f"{number}. {word}" for number, word in enumerate(sample.references, start=1))
         for answer in (f"{listed}\n{listed}\n{listed}", f"{sample.answer_prefix} {listed}", f"{listed} 11. aardvark"):
             assert RULER[task].score(sample, answer).value == 1
-
-
-def test_half_the_words_score_half() -> None:
-    sample = make_sample("cwe")
-    score = RULER["cwe"].score(sample, " ".join((*sample.references[:5], "aardvark", "nothing")))
-    assert (score.value, score.failure) == (0.5, "incomplete")
-    assert list(score.parts.values()) == [1.0] * 5 + [0.0] * 5

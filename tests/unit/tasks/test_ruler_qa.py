@@ -5,22 +5,14 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Sequence
-from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
-from random import Random
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from longctx.fixtures.corpora import Corpora, load_corpora
-from longctx.fixtures.corpora.schema import ParagraphQuestion, ParagraphQuestions
 from longctx.fixtures.records import HAYSTACKS
 from longctx.fixtures.tasks import TASKS
-from longctx.fixtures.tasks.ruler.qa import SPARE_TOKENS_PER_JOIN, _FittingQuestions, _QuestionTokens
-from longctx.fixtures.tasks.task import CannotFit
 from longctx.fixtures.tokenization.prompts import PromptFormatter
 from longctx.fixtures.words import contains_words
 from tests.helpers.tiny_tokenizers import GENERATED, formatter, make_sample, make_samples
@@ -141,64 +133,6 @@ def test_a_question_does_not_depend_on_earlier_samples(small_set: Corpora, order
     ]
     assert questions == {index: alone[index % 4][0].question for index in order}
     assert len({draft.question for draft, _ in alone}) == 4
-
-
-def test_nothing_is_counted_twice(small_set: Corpora) -> None:
-    """Neither by the samples of a case nor, of paragraphs, by cases of other lengths; to look through all costs."""
-    counted: Counter[str] = Counter()
-
-    class Watched(PromptFormatter):
-        def count(self, pieces: Sequence[str], *, separator: str) -> list[int]:
-            counted.update(pieces)
-            return super().count(pieces, separator=separator)
-
-    fresh = Watched(formatter().tokenizer)
-    for index in (3, 0, 1, 2, 3):
-        TASKS["qa_1"].shortest_draft(1024, index, seed=5, tokenizer=fresh, corpora=small_set)
-    assert 8 <= len(counted) <= 10
-    assert set(counted.values()) == {1}
-    for length in (32, 2048):
-        for index in range(6):
-            with suppress(CannotFit):
-                TASKS["qa_1"].shortest_draft(length, index, seed=5, tokenizer=fresh, corpora=small_set)
-    golds = [count for piece, count in counted.items() if piece.startswith("Document")]
-    assert golds == [1] * 5
-
-
-@given(
-    texts=st.lists(st.text("ab .", max_size=30), min_size=1, max_size=6, unique=True),
-    drawn=st.lists(st.tuples(st.text("ab ?", min_size=1, max_size=20), st.sets(st.integers(0, 5), min_size=1)),
-                   min_size=1, max_size=8),
-    token_budget=st.integers(0, 120),
-    order=st.randoms(use_true_random=False),
-)  # fmt: skip
-def test_fitting_questions_come_in_turn_and_else_the_shortest(
-    texts: list[str], drawn: list[tuple[str, set[int]]], token_budget: int, order: Random
-) -> None:
-    """As sample by counting all of them whole."""
-    questions = [
-        ParagraphQuestion(f"q{at}", text, ("aab",), tuple(sorted({place % len(texts) for place in golds})))
-        for at, (text, golds) in enumerate(drawn)
-    ]
-    places = order.sample(range(len(questions)), len(questions))
-
-    def tokens(question: ParagraphQuestion) -> int:
-        golds = [f"Document 100: {texts[place]}" for place in question.gold]
-        return sum(formatter().count([*golds, question.question], separator="\n\n"))
-
-    in_order = [questions[place] for place in places]
-    fit = [
-        question
-        for question in in_order
-        if tokens(question) + SPARE_TOKENS_PER_JOIN * len(question.gold) <= token_budget
-        and "aab" not in question.question
-    ]
-    expected = fit or [min(in_order, key=tokens)]
-    asked_of = ParagraphQuestions(texts, questions, "archive")
-    sizes = _QuestionTokens(asked_of, formatter(), "Document {number}: {text}")
-    fitting = _FittingQuestions(asked_of, places, sizes, token_budget=token_budget, prefix="Answer:")
-    for index in (2, 0, 5, 1, 9):
-        assert fitting.question(index) == expected[index % len(expected)]
 
 
 def test_a_question_that_contains_its_answer_is_never_used(small_set: Corpora) -> None:

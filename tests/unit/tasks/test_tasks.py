@@ -5,17 +5,14 @@ from __future__ import annotations
 import tomllib
 from dataclasses import replace
 from functools import partial
-from random import Random
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from longctx.fixtures.cases import cases_that_cannot_fit
 from longctx.fixtures.preflight import fill_ratio
 from longctx.fixtures.records import Case, Sample
 from longctx.fixtures.tasks import TASKS
-from longctx.fixtures.tasks.sample_spec import Draft, UnitStream
+from longctx.fixtures.tasks.sample_spec import Draft
 from longctx.fixtures.tasks.task import CannotFit
 from longctx.fixtures.tokenization.prompts import PromptFormatter
 from tests.helpers.paths import REPOSITORY
@@ -86,38 +83,6 @@ def stepped(most: int, token_budget: int) -> Draft:
     short = 150 if token_budget < most + 70 else 40 if token_budget < most + 110 else -1
     text = " a" * (most - short if token_budget else 1)
     return Draft(context=text, question="", user_text=text, answer_prefix="", references=("a",))
-
-
-@given(random=st.randoms(use_true_random=False), token_budgets=st.lists(st.integers(-5, 9000), min_size=1, max_size=4))
-def test_a_stream_fills_any_budget_in_order_and_counts_every_unit_once(
-    random: Random, token_budgets: list[int]
-) -> None:
-    costs = random.choices(range(1, 101), k=random.choice((10, 400)))
-    counted: list[int] = []
-
-    def count(block: list[int]) -> list[int]:
-        counted.extend(block)
-        return [costs[unit] for unit in block]
-
-    stream = UnitStream(iter(range(len(costs))), count)
-    for token_budget in token_budgets:
-        assert stream.fill(token_budget) == greedily(costs, token_budget)
-    assert counted == list(range(len(counted)))
-
-
-def greedily(costs: list[int], token_budget: int) -> list[int]:
-    """The same, plainly: up to 64 units may be passed over."""
-    chosen: list[int] = []
-    skipped = 0
-    for unit, cost in enumerate(costs):
-        if cost <= token_budget:
-            chosen.append(unit)
-            token_budget -= cost
-        else:
-            skipped += 1
-        if token_budget <= 0 or skipped == 64:
-            break
-    return chosen
 
 
 # --- samples that cannot fit ---

@@ -120,7 +120,7 @@ def test_false_alarms_are_rare() -> None:
     assert alarms <= 3
 
 
-@settings(deadline=None, derandomize=True, max_examples=60)
+@settings(deadline=None, derandomize=True, max_examples=25)
 @given(st.lists(st.tuples(SCORES, SCORES), min_size=1, max_size=40), st.integers(0, 40), st.booleans())
 def test_a_diagnosis_has_the_right_figures(pairs: list[tuple[float, float]], cut: int, floor: bool) -> None:
     values, baseline = [value for value, _ in pairs], tuple(other for _, other in pairs)[:cut]
@@ -165,13 +165,3 @@ def test_a_case_with_a_higher_mean_is_not_worse_however_many_haystacks_are() -> 
     assert gained.difference is not None
     assert gained.difference > 0
     assert not gained.dropped
-
-
-def test_a_mean_that_is_lower_by_chance_is_not_shown() -> None:
-    """Few gains nearly outweigh many losses."""
-    of = case("vt", 1024, 64)
-    values, baseline = [0.9] * 60 + [1.0] * 4, (1.0,) * 60 + (0.0,) * 4
-    diagnosis = diagnoses_by_task([result(of, *values, baseline=baseline)])["vt"]
-    assert diagnosis.difference is not None
-    assert diagnosis.difference < 0
-    assert not diagnosis.dropped

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -19,7 +18,6 @@ from tests.helpers.queues import ASPECTS, LENGTHS, LEVEL, case, result, scope_of
 SAMPLES = 4
 REACH = replace(LEVEL, name="reach", kind="effective_length")
 AVERAGE = replace(LEVEL, name="average", kind="weighted_average", rising=True)
-VALUES = st.sampled_from([0.0, 0.25, 0.5, 0.75, 1.0])
 CASES = tuple(case(task, length, SAMPLES) for task in ASPECTS for length in LENGTHS)
 FALLING = {1024: 1.0, 2048: 0.75, 4096: 0.5}
 
@@ -114,11 +112,6 @@ def test_a_case_without_a_score_makes_its_gate_an_error(replacement: CaseResult 
     assert verdicts[0].samples < verdicts[0].of
 
 
-def test_an_error_states_its_reason() -> None:
-    reasons = [reason_text(verdicts_of(run(FALLING, n2_2048=replacement), LEVEL)[1]) for replacement in (None, ERROR)]
-    assert reasons == [f"test_ruler[n2-2048]: {reason}" for reason in ("no result came back", "out of memory")]
-
-
 def test_a_case_that_cannot_be_built_makes_its_gates_an_error() -> None:
     measured = run(FALLING, n2_2048=replace(ERROR, error="does not fit", outcomes=()))
     measured = replace(measured, scope=replace(measured.scope, misfits={"test_ruler[n2-2048]"}))
@@ -191,13 +184,6 @@ def test_the_reason_mentions_a_failed_length_below_the_effective_length() -> Non
     assert "; not monotone: without a gap it passes up to 1K only" in reason_text(verdict)
 
 
-def test_an_effective_length_passes_if_it_reaches_the_required_length() -> None:
-    assert (
-        verdict_words(run(FALLING), replace(REACH, at_least=1024), replace(REACH, at_least=4096, above=49.0))
-        == ["pass"] * 2
-    )
-
-
 def test_no_length_above_the_threshold_is_a_failure_not_an_error() -> None:
     (verdict,) = verdicts_of(run(dict.fromkeys(LENGTHS, 0.0)), REACH)
     assert (verdict.verdict, verdict.measured) == ("fail", None)
@@ -210,21 +196,7 @@ def test_a_weighted_average_gives_most_weight_to_long_or_to_short_lengths() -> N
     assert falling.measured == pytest.approx((3 * 100 + 2 * 75 + 50) / 6)
 
 
-@settings(deadline=None, derandomize=True, max_examples=60)
-@given(st.dictionaries(st.sampled_from(LENGTHS), VALUES, min_size=1), st.floats(0, 100))
-def test_every_gate_of_a_complete_run_passes_or_fails(scores: dict[int, float], above: float) -> None:
-    cases = [case for case in CASES if case.length in scores]
-    gates = [replace(gate, above=above) for gate in (LEVEL, REACH, AVERAGE)]
-    for verdict in verdicts_of(run(scores, cases=cases), *gates):
-        assert verdict.verdict in ("pass", "fail")
-        assert (verdict.samples, verdict.of) == (verdict.of, verdict.samples)
-        if verdict.kind != "effective_length":
-            assert verdict.measured is not None
-            assert math.isfinite(verdict.measured)
-            assert (verdict.measured > above + 1e-8) == (verdict.verdict == "pass")
-
-
-@settings(deadline=None, derandomize=True, max_examples=60)
+@settings(deadline=None, derandomize=True, max_examples=25)
 @given(st.sets(st.sampled_from(CASES), min_size=1), st.sets(st.sampled_from(CASES)), st.sets(st.sampled_from(CASES)))
 def test_a_gate_has_a_score_only_if_every_case_has_one(selected: set[Case], lost: set[Case], failed: set[Case]) -> None:
     """An error takes precedence over unselected cases. No mean skips a case, and no score is NaN."""

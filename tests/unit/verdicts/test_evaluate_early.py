@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from longctx.fixtures.records import VerdictWord
 from longctx.plugins.evidence.effective_length import effective_length
 from longctx.plugins.report.gate_reasons import REMEDIES, reason_text
-from longctx.plugins.thresholds.records import VerdictSettings
 from longctx.plugins.verdicts.evaluate import (
     GateEvaluator,
     GateFinding,
@@ -98,20 +97,6 @@ def test_the_interval_of_an_early_decision_excludes_the_threshold(seed: int) -> 
         if verdict.samples < verdict.of:
             low, high = verdict.interval
             assert (low >= 80) if verdict.verdict == "pass" else (high <= 80)
-
-
-@pytest.mark.parametrize("most", [0, 5, 300])
-def test_a_failed_case_is_an_error_even_if_its_gate_would_fail(most: int) -> None:
-    evaluator = evaluator_of(
-        thresholds(), scope_of(MANY), dict.fromkeys(LENGTHS, 0.0), most=dict.fromkeys(LENGTHS, most)
-    )
-    broken = replace(evaluator.measured.results["test_ruler[n1-2048]"], error="out of memory")
-    measured = replace(evaluator.measured, results={**evaluator.measured.results, broken.case.id: broken})
-    others = "fail" if most == 300 else "undecided"
-    verdict_words = [
-        verdict.verdict for verdict in GateEvaluator(thresholds(LEVEL, REACH, AVERAGE), measured).verdicts()
-    ]
-    assert verdict_words == [others, "error", others, "error", "error"]
 
 
 @settings(deadline=None, derandomize=True)
@@ -200,34 +185,3 @@ def test_a_weighted_average_of_some_samples_is_decided_by_its_interval() -> None
         mean = sum(weight * bounds[bound] for weight, bounds in enumerate(levels, start=1) if bounds) / 6
         # Three intervals hold jointly less often than a single one, so the interval of the mean is wider.
         assert sign * close.interval[bound] < sign * mean
-
-
-def test_a_weighted_average_is_undecided_while_a_case_has_no_samples() -> None:
-    part = evaluator_of(thresholds(), scope_of(MANY), dict.fromkeys(LENGTHS, 1.0), most={1024: 2})
-    (verdict,) = GateEvaluator(thresholds(AVERAGE), part.measured).verdicts()
-    assert (verdict.verdict, verdict.measured, verdict.interval) == ("undecided", None, None)
-
-
-@pytest.mark.parametrize("share", [0.79, 0.8, 0.81])
-def test_a_full_run_compares_scores_exactly(share: float) -> None:
-    scope = scope_of(MANY, full=True)
-    evaluator = evaluator_of(thresholds(LEVEL), scope, dict.fromkeys(LENGTHS, share))
-    for verdict in evaluator.verdicts():
-        assert verdict.samples == verdict.of == 300
-        assert verdict.measured is not None
-        assert verdict.interval == pytest.approx((verdict.measured, verdict.measured))
-        assert verdict.verdict == ("pass" if verdict.measured > 80 else "fail")
-
-
-def test_an_indifference_zone_decides_a_close_score_with_fewer_samples() -> None:
-    close = evaluator_of(thresholds(LEVEL), scope_of(MANY), dict.fromkeys(LENGTHS, 0.86))
-    wide = evaluator_of(
-        replace(thresholds(LEVEL), verdict=VerdictSettings(indifference_zone=10.0)),
-        scope_of(MANY),
-        dict.fromkeys(LENGTHS, 0.86),
-    )
-    sample_counts = [
-        (with_zone.samples, without_zone.samples)
-        for with_zone, without_zone in zip(wide.verdicts(), close.verdicts(), strict=True)
-    ]
-    assert all(with_zone < without_zone for with_zone, without_zone in sample_counts)

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longctx.fixtures.records import Case
-from longctx.plugins.evidence.sequential import Hypothesis, InterimAnalysis, NonInferiority
+from longctx.plugins.evidence.sequential import Hypothesis, NonInferiority
 from longctx.plugins.thresholds.records import Gate, RegressionSettings, VerdictSettings
-from longctx.plugins.verdicts.hypotheses import HEADLINE, Scope, hypothesis_of
+from longctx.plugins.verdicts.hypotheses import Scope, hypothesis_of
 from tests.helpers.queues import ASPECTS, LENGTHS, LEVEL, case, evaluator_of, panels_by_length, scope_of, thresholds
 
 CASES = tuple(case(task, length, 100) for task in ASPECTS for length in LENGTHS)
@@ -59,12 +59,6 @@ def test_the_whole_suite_is_tested_only_at_lengths_with_all_tasks() -> None:
     panels = means_tested(scope=scope)
     assert panels == {length: [(ids(length, *ASPECTS), 0.8)] for length in LENGTHS} | {2048: [everything]}
     assert number_of_tests(scope=scope) == 2
-
-
-def test_a_length_without_cases_has_no_panel() -> None:
-    scope = scope_of([item for item in CASES if item.length == 1024])
-    assert list(means_tested(scope=scope)) == [1024]
-    assert number_of_tests(scope=scope) == 1
 
 
 def test_every_blocking_gate_is_tested_on_its_tasks_and_lengths() -> None:
@@ -187,24 +181,6 @@ def test_every_selected_case_has_a_hypothesis(selected: set[Case], gates: list[G
         assert len(set(panel.hypotheses)) == len(panel.hypotheses)
     questions = sum(hypothesis.threshold is not None for panel in panels.values() for hypothesis in panel.hypotheses)
     assert number_of_tests(*gates, scope=scope) == max(1, questions)
-
-
-def test_tasks_lengths_and_threshold_of_a_gate() -> None:
-    scope = scope_of(CASES)
-    assert scope.tasks_of(HEADLINE) == ("n1", "n2", "vt")
-    assert scope.tasks_of(NEEDLES) == ("n1", "n2")
-    assert scope.tasks_of(replace(LEVEL, tasks=("vt", "n1"))) == ("vt", "n1")
-    assert scope.lengths_of(LEVEL) == LENGTHS
-    assert scope.lengths_of(replace(LEVEL, lengths=(2048, 8192))) == (2048,)
-    assert [scope.threshold_of(gate) for gate in (HEADLINE, NEEDLES, replace(LEVEL, above=1.0))] == [80.0, 90.0, 1.0]
-
-
-def test_a_panel_whose_cases_all_failed_needs_no_sample() -> None:
-    panel = panels_by_length(thresholds(NEEDLES), scope_of(CASES, has_baseline=True))[1024]
-    panels = panel.status({}, baseline={}, failed=panel.cases)
-    assert (panels.next_samples, panels.evidence_counts, panels.paired_counts) == ((), {}, {})
-    nothing = InterimAnalysis(decision=None, samples=0, planned_samples=0, clusters=0)
-    assert {*panels.comparisons.values(), *panels.analyses.values()} == {nothing}
 
 
 @pytest.mark.parametrize(("final", "is_estimated"), [(False, False), (True, True)])

@@ -130,22 +130,6 @@ def test_damage_to_short_contexts_is_a_finding_although_recovery_rises() -> None
     assert short.startswith("short contexts have suffered: the loss on the evidence alone rose by 0.50 nats")
 
 
-def test_a_fault_that_moves_likelihood_by_a_hundredth_is_not_noticed() -> None:
-    """A sliding window that is off by one needs a comparison of logits, not more samples."""
-
-    def shifted(ref: SampleRef) -> Likelihood:
-        return item(1.01 + 0.2 * Random(f"other {ref}").uniform(-1, 1))
-
-    assert findings_of(shifted, noisy(1.0)) == []
-
-
-def test_a_template_fault_shows_in_the_first_token() -> None:
-    sound, faulty = answer(2.0, tokens=5, first=0.4), answer(6.0, tokens=5, first=4.4)
-    assert faulty.nll - sound.nll == pytest.approx(0.8)
-    assert faulty.nll_after_first == pytest.approx(sound.nll_after_first)
-    assert answer(0.5, tokens=1, first=0.5).nll_after_first == 0.5
-
-
 def test_a_run_of_likelihoods_alone_has_no_verdict_on_answers() -> None:
     evaluation = evaluated(noisy(1.0), LEVEL, GAIN, other=noisy(1.0), signal="likelihood")
     assert [verdict.kind for verdict in evaluation.verdicts] == ["likelihood"]

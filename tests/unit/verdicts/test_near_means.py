@@ -71,14 +71,3 @@ def test_few_right_answers_show_no_more_than_the_binomial_tail(right: int) -> No
     tail = sum(math.comb(312, k) * 0.03**k * 0.97 ** (312 - k) for k in range(right + 1))
     assert found is not None
     assert found[1] >= math.e * tail * 0.999
-
-
-def test_samples_that_share_haystacks_count_as_fewer() -> None:
-    rng = np.random.default_rng(0)
-    own = np.arange(320) % 32
-    shared = (rng.random(32) < 0.1)[own].astype(float)
-    alone = rng.permutation(shared)
-    with_shared, without = (level_p_values([[(values, own)]], 0.3) for values in (shared, alone))
-    assert with_shared is not None
-    assert without is not None
-    assert with_shared[1] > 1e-3 > 1e-6 > without[1]

@@ -53,32 +53,6 @@ def test_many_workers_measure_at_most_a_twentieth_more_than_one(
     assert all(len(run.journal[role]) - len(counted[role]) <= spare for role in run.truth)
 
 
-@fast_settings
-@given(simulated_runs(), st.integers(0, 40))
-def test_next_samples_are_missing_ones_in_queue_order(run: SimulatedRun, done: int) -> None:
-    next_samples = run.run_alone(done).next_samples
-    places = {ref: place for place, ref in enumerate(run.panel.order)}
-    steps = [(places[ref], role != "model") for role, ref in next_samples]
-    assert steps == sorted(set(steps))
-    assert all(ref not in run.journal[role] for role, ref in next_samples)
-    assert {role for role, _ in next_samples} <= set(run.truth)
-
-
-def test_an_estimate_that_ends_soon_needs_no_more_with_many_workers() -> None:
-    """With nearly equal scores, neither ones nor zeros would end the estimate soonest."""
-    for seed in range(8):
-        panel = panel_of(
-            100, hypothesis := Hypothesis(case_ids=ids(*TASKS), threshold=None, precision=0.125), seed=seed
-        )
-        random = Random(seed)
-        truth = {ref: min(1.0, max(0.0, random.gauss(0.3, 0.1))) for ref in panel.order}
-        needed = panel.analyze(hypothesis, truth).samples
-        for done in range(needed):
-            scores = {ref: truth[ref] for ref in panel.order[:done]}
-            next_samples = panel.status(scores).next_samples
-            assert 0 < len(next_samples) <= needed - done + int(0.05 * needed)
-
-
 def test_a_verdict_delayed_by_rounding_leaves_a_sample_to_measure() -> None:
     """Sums of a longer array are rounded differently, so a test may decide there and not on the finished part."""
     edges = 0
