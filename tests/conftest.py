@@ -46,19 +46,16 @@ SLOW_MODULES = frozenset((
 # Files that take longest, the longest first; all others follow in the usual order. Workers take whole files, and one
 # that began late would keep the others waiting. The times in the file of --junitxml show when to change the list.
 SLOWEST_FILES = (
-    "integration/test_alerts.py", "integration/test_run_crash.py", "integration/test_serve.py",
-    "integration/test_ci_recipes.py", "integration/test_run_workers.py",
-    "integration/test_run_selected_gates.py", "integration/test_watch_process.py",
-    "integration/test_run_extension.py", "integration/test_run_baseline.py", "integration/test_run_reports.py",
-    "docs/test_docs_listed.py", "integration/test_run_served.py", "integration/test_run_evidence.py",
-    "fuzz/test_fuzz.py", "unit/tasks/test_helmet_canaries.py",
-    "unit/engines/test_openai_options.py", "unit/tasks/test_helmet_tasks.py",
-    "unit/tasks/test_ruler_canaries.py",
-    "unit/calibration/test_calibration.py", "integration/test_run_helmet.py",
-    "unit/verdicts/test_panels.py", "integration/test_run_likelihood.py", "integration/test_run_options.py",
-    "unit/ci/test_launch.py", "unit/engines/test_hf_prefix_sharing.py",
-    "unit/runner/test_worker.py", "unit/longctx/test_measure.py",
-    "unit/report/test_report_size.py", "golden/test_golden_outputs.py",
+    # Loops of the nightly run.
+    "integration/test_alerts.py", "integration/test_ci_recipes.py", "integration/test_watch_process.py",
+    "golden/test_golden_outputs.py", "integration/test_run_crash.py", "unit/engines/test_hf_prefix_sharing.py",
+    "integration/test_run_extension.py", "unit/tasks/test_helmet_canaries.py", "integration/test_run_served.py",
+    "integration/test_run_evidence.py", "docs/test_docs_listed.py", "fuzz/test_fuzz.py",
+    "unit/calibration/test_calibration.py", "integration/test_serve.py", "integration/test_run_workers.py",
+    "unit/tasks/test_ruler_canaries.py", "integration/test_run_baseline.py", "integration/test_run_likelihood.py",
+    "unit/tasks/test_helmet_tasks.py", "integration/test_run_reports.py", "integration/test_run_helmet.py",
+    "unit/verdicts/test_panels.py", "integration/test_run_selected_gates.py", "unit/runner/test_worker.py",
+    "unit/ci/test_launch.py", "unit/longctx/test_measure.py", "unit/engines/test_openai_options.py",
 )  # fmt: skip
 
 

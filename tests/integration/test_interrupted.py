@@ -16,7 +16,7 @@ from xml.etree import ElementTree
 import pytest
 
 from tests.helpers.paths import REPOSITORY
-from tests.helpers.preloaded import preloaded
+from tests.helpers.preloaded import PYTEST, preloaded
 from tests.helpers.runs import UNRELATED_PLUGINS, calibration_checkpoint
 from tests.helpers.servers import ChatServer, needles_within
 

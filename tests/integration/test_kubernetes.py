@@ -117,7 +117,7 @@ esac
     documented = [line.removeprefix("#   ") for line in MANIFEST.read_text().splitlines() if line.startswith("#   ")]
     lines = documented[next(at for at, line in enumerate(documented) if line.startswith("kubectl apply")) :]
     path = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
-    ended = subprocess.run(["bash", "-c", "\n".join(lines)], env=path, check=False, timeout=10)
+    ended = subprocess.run(["bash", "-c", "\n".join(lines)], env=path, check=False, timeout=50)
     assert ended.returncode == code
     assert (tmp_path / "seen").read_text().split() == ["apply", "get", "get", "get", "logs", "wait"]
 

@@ -13,7 +13,8 @@ from jsonschema import Draft202012Validator
 from tests.helpers.runs import SCHEMA, CompletedRun, calibration_checkpoint, completed_run
 
 TASK = "niah_single_1"
-SELECTED = ("--lengths", "512", "--samples", "80", "-k", TASK)
+PLANNED = 48
+SELECTED = ("--lengths", "512", "--samples", str(PLANNED), "-k", TASK)
 LEVEL = f"""
 [[gate]]
 name = "low"
@@ -51,10 +52,10 @@ def test_without_its_checkpoint_an_early_report_has_too_few_pairs(
     known = early.cases[f"{TASK}-512"]["samples"]
     gate = run.gates["regression at 512"]
     assert (gate["verdict"], gate["samples"], run.exit_code) == ("undecided", known, 1)
-    assert known < 80
+    assert known < PLANNED
     assert gate["detectable"] is None or gate["detectable"] > 20
     assert run.report["run"]["computed_samples"] <= known
-    assert f"too few pairs for a loss of 20 points: {known} of 80 pairs detect " in run.output
+    assert f"too few pairs for a loss of 20 points: {known} of {PLANNED} pairs detect " in run.output
     assert run.output.index("too few pairs for a loss") < run.output.index("long context =")
     Draft202012Validator(SCHEMA).validate(run.report)
 
@@ -68,6 +69,6 @@ def test_the_checkpoint_of_an_early_report_answers_the_missing_samples(
     known = early.cases[f"{TASK}-512"]["samples"]
     gate = run.gates["regression at 512"]
     assert (gate["verdict"], run.exit_code) == ("fail", 1)
-    assert known < gate["samples"] <= 80
-    assert "80 of 80 pairs detect a loss of " in run.output
+    assert known < gate["samples"] <= PLANNED
+    assert f"{PLANNED} of {PLANNED} pairs detect a loss of " in run.output
     assert f"; {known} are known" in run.output

@@ -149,6 +149,7 @@ def test_a_failing_judge_is_an_error_without_a_score(
     assert KEY not in text_of_files(tmp_path)
 
 
+@pytest.mark.whole_loop
 def test_documents_below_helmets_least_length_are_dropped_and_the_report_has_the_fill_of_every_case(
     server: ChatServer, tmp_path: Path
 ) -> None:

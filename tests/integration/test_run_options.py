@@ -80,7 +80,7 @@ def test_an_unusable_option_is_refused_in_one_line(name: str, here: Path, capfd:
 
 
 def test_an_unusable_journal_is_refused_before_a_model_is_loaded(here: Path) -> None:
-    ended = run_pytest(here, *MODEL, "-k", "single_2", "--journal", f"{here}/gates.toml/journal")
+    ended = run_pytest(here, *MODEL, "--lengths=512", "-k", "single_2", "--journal", f"{here}/gates.toml/journal")
     assert (ended.exit_code, ended.output.strip()) == (4, "")
     assert f"--journal: cannot write {here}/gates.toml/journal (Not a directory); give a directory" in ended.errors
 

@@ -52,7 +52,7 @@ def test_no_help_text_imports_a_large_package(tmp_path: Path) -> None:
     assert max(int(count) for count, *_ in lines) < MOST_MODULES, ended.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.whole_loop
 def test_a_run_that_finds_everything_in_its_journal_imports_no_torch(tmp_path: Path) -> None:
     (tmp_path / "record_imports.py").write_text(RECORD_IMPORTS)
     words = ["-p", "record_imports", "--model", str(calibration_checkpoint("512")), "--lengths=512", "--samples=2"]

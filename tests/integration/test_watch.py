@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import html
 import json
-import os
 import re
 import shutil
 import signal
@@ -478,36 +477,3 @@ def test_an_unavailable_webhook_is_retried_at_the_next_start(tmp_path: Path, sta
         (request,) = server.requests[before:]
     assert request.body["text"] == "qa_1-8k failed at step 7: fail: mean at 8k: 70.1 is not"
     assert request.body["report"].endswith(".json")
-
-
-def damage_header(place: Path) -> None:
-    head = b'{"a":{"dtype":"F32","shape":[0.5],"data_offsets":[0.5,4]}}'
-    (place / "model.safetensors").write_bytes(len(head).to_bytes(8, "little") + head + bytes(4))
-
-
-DAMAGE: dict[str, Callable[[Path], object]] = {
-    "no weights": lambda place: next(place.glob("*.safetensors")).unlink(),
-    "header": damage_header,
-    "deep config": lambda place: (place / "config.json").write_text('{"rope_scaling":' * 900 + "1" + "}" * 900),
-    "nested counts": lambda place: (place / "config.json").write_text(f'{{"head_dim": {"[" * 400}{"]" * 400}}}'),
-    "large config": lambda place: os.truncate(place / "config.json", 2**30),
-    "pipe": lambda place: os.mkfifo((place / "config.json").rename(place / "kept").with_name("config.json")),
-    "no tokenizer": lambda place: (place / "tokenizer.json").unlink(),
-}
-
-
-@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
-def test_a_damaged_checkpoint_is_named_and_the_sound_one_beside_it_measured(
-    damage: Callable[[Path], object], start: Start, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    damage(write_step(tmp_path / "run", 1))
-    suite = FakeSuite()
-    # Alone, it leaves nothing to accept.
-    assert start(suite) == 1
-    write_step(tmp_path / "run", 2)
-    assert start(suite) == 0
-    assert suite.runs == [(2, None)]
-    output = capsys.readouterr().out
-    assert "not measured: step-1: " in output
-    assert output.count("step-1: waiting: ") == 2
-    assert "step-2: waiting" not in output

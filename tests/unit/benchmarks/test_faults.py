@@ -120,20 +120,3 @@ def test_a_fault_of_chunks_or_reuse_leaves_a_whole_cold_prompt_alone(name: str, 
     sound, broken = loaded(path, prefill_chunk="whole"), loaded(path, prefill_chunk="whole")
     ENGINE_FAULTS[name].inject(broken, 1.0)
     assert is_equal(step_logits(sound, TEXT), step_logits(broken, TEXT))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "line"),
-    [
-        (["--fault", "rope"], "--fault: rope: unknown 'rope'; known are rope_interleaved"),
-        (["--fault", "decode_roll"], "use pytest -p benchmarks.faults.plugin --inject-fault"),
-        (["--fault", "rope_theta", "--strength", "0"], "strength 0 is out of range; give a number above 0"),
-        (["--fault", "head_from_embeddings"], "the head is tied to the embeddings"),
-    ],
-)
-def test_a_fault_that_cannot_be_injected_ends_with_a_line(
-    arguments: list[str], line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    source = save_model(LlamaConfig(**SIZES, tie_word_embeddings=True), tmp_path / "source")
-    assert main(["inject", str(source), str(tmp_path / "out"), *arguments]) == 4
-    assert line in capsys.readouterr().err

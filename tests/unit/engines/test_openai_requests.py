@@ -56,7 +56,7 @@ def test_answers_come_in_the_order_of_the_prompts(server: ChatServer) -> None:
 
 
 def test_the_batch_size_limits_concurrent_requests(server: ChatServer) -> None:
-    together = threading.Barrier(3, timeout=10)
+    together = threading.Barrier(3, timeout=60)
 
     def answer(request: Request) -> Response:
         together.wait()

@@ -13,11 +13,9 @@ from pathlib import Path
 import pytest
 import shtab
 
-from longctx.cli import COMMANDS, REMOVED, main
-from longctx.completion import INSTALL, whole_parser
-from longctx.fixtures.tasks import TASKS
+from longctx.cli import COMMANDS, main
+from longctx.completion import whole_parser
 from tests.helpers.checkpoints import write_step
-from tests.helpers.paths import REPOSITORY
 
 
 def test_every_command_is_in_the_help_and_an_unknown_one_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -38,24 +36,6 @@ def test_every_command_is_in_the_help_and_an_unknown_one_is_one_line(capsys: pyt
 def test_the_version_of_the_package_is_printed(option: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([option]) == 0
     assert capsys.readouterr().out == f"longctx {version('longctx-gates')}\n"
-
-
-def test_a_command_of_earlier_versions_names_what_to_use_instead(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(REMOVED, "measure", "use longctx run")
-    assert main(["measure", "--model", "x"]) == 4
-    assert capsys.readouterr().err == "error: longctx measure: gone; use longctx run\n"
-
-
-def test_light_commands_import_nothing_large() -> None:
-    script = (
-        "import sys; from longctx.cli import main\n"
-        "for words in (['--help'], ['-V'], ['docs'], ['recipes']): main(words)\n"
-        "print(*({'torch', 'pytest', 'transformers', 'numpy', 'longctx.fixtures.tasks'} & set(sys.modules)), 'END')"
-    )
-    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=REPOSITORY)
-    assert ended.stdout.splitlines()[-1] == "END"
 
 
 @pytest.mark.parametrize("words", [["docs"], ["tasks"]])
@@ -115,18 +95,6 @@ def test_bash_completes_commands_options_and_values() -> None:
     assert completed("longctx", "plan", "-k", "niah_single") == {f"niah_single_{number}" for number in (1, 2, 3)}
     assert completed("longctx", "watch", "--attenti") == {"--attention"}
     assert completed("longctx", "bisect", "--go") == {"--good"}
-
-
-@pytest.mark.parametrize("shell", sorted(INSTALL))
-def test_a_script_is_printed_for_every_shell(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["completion", shell]) == 0
-    assert "niah_single_2" in capsys.readouterr().out
-
-
-def test_all_tasks_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["tasks"]) == 0
-    listed = {line.split()[2] for line in capsys.readouterr().out.splitlines()[1:]}
-    assert listed >= {*TASKS, "longbench_qmsum", "babilong_qa10"}
 
 
 def test_a_checkpoint_is_described_or_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

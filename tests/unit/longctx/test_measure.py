@@ -59,19 +59,6 @@ def test_gates_of_a_thresholds_file_decide(model: Any, tokenizer: Any) -> None:
     assert not report.passed
 
 
-def test_wrong_use_is_one_line(model: Any, tokenizer: Any) -> None:
-    with pytest.raises(TypeError, match=r"unknown key 'length'; did you mean 'lengths'\?"):
-        longctx.measure(model, tokenizer, length="4k")
-    with pytest.raises(TypeError, match=r"baseline: has no meaning in longctx\.measure"):
-        longctx.measure(model, tokenizer, baseline="runs/a/step-1")
-    with pytest.raises(TypeError, match="tokenizer: a model in memory needs its tokenizer"):
-        longctx.measure(model)
-    with pytest.raises(ValueError, match="task_names: no case of 'niah' in this run; longctx tasks lists all"):
-        longctx.measure(model, tokenizer, **SMALL | {"task_names": ["niah"]})
-    with pytest.raises(ValueError, match="--lengths: unknown '4kb'; write 8k, 8192 or 1m"):
-        longctx.measure(model, tokenizer, lengths="4kb")
-
-
 def trainer_of(model: Any, tokenizer: Any, folder: Path, **changes: Any) -> Trainer:
     """Return a trainer of four steps whose model loses everything in the second one, by its learning rate."""
     rows = [{"input_ids": [5, 6, 7, 8], "labels": [5, 6, 7, 8]}] * 4

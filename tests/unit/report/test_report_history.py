@@ -15,7 +15,6 @@ from longctx.fixtures.records.report import JsonReport, report_data
 from longctx.fixtures.records.report_parts import LikelihoodPanel, LikelihoodSummary, LikelihoodTokens, MeanEstimate
 from longctx.plugins.report.document import document
 from longctx.plugins.report.history import (
-    HistoryError,
     StepReport,
     by_step,
     gate_tracks,
@@ -23,7 +22,6 @@ from longctx.plugins.report.history import (
     mean_tracks,
     read_documents,
     steps_page,
-    write_history,
 )
 from longctx.plugins.report.scalars import ScalarsError, check_extra, scalars, write_tensorboard
 from longctx.plugins.reports import _write_json
@@ -113,19 +111,6 @@ def test_a_report_that_is_torn_newer_or_faulty_is_left_out_by_name(
     ]
     for line, name, reason in zip(lines, ("empty", "faulty", "newer", "torn"), reasons, strict=True):
         assert line.startswith(f"left out {name}.json: is no whole report ({reason}")
-
-
-@pytest.mark.parametrize("kind", ["missing", "empty", "stepless"])
-def test_a_directory_without_reports_is_a_one_line_error(
-    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    target = tmp_path / "missing" if kind == "missing" else tmp_path
-    if kind == "stepless":
-        _write_json(tmp_path / "r.json", report(suite="ruler", model_path="/m/llama"))
-    with pytest.raises(HistoryError, match=r"^[^\n]+$"):
-        write_history(target, tmp_path / "history.html")
-    assert main([str(target)]) == 4
-    assert capsys.readouterr().err.startswith("error: history: ")
 
 
 def test_scalars_contain_every_measured_score_and_decided_gate() -> None:

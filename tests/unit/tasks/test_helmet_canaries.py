@@ -59,7 +59,7 @@ def floor(task: str, drawn: list[Sample]) -> float:
 def most(task: str, drawn: list[Sample]) -> float:
     """Return the highest mean by chance: for classes three standard deviations more, else one sample more."""
     share = floor(task, drawn)
-    return share + (spread(share, drawn) if task in ICL else SLACK)
+    return share + (max(spread(share, drawn), SLACK) if task in ICL else SLACK)
 
 
 def spread(share: float, drawn: list[Sample]) -> float:

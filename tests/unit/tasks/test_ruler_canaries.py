@@ -83,10 +83,10 @@ def test_the_references_score_1_in_any_form(task: str) -> None:
 @every_task
 @pytest.mark.parametrize("guess", GUESSES)
 def test_a_guess_scores_about_0(task: str, guess: str) -> None:
-    # Among many numbers is the right year now and then.
+    # Among many numbers is the right year now and then: in one sample of 48 at most.
     count = 4 * SAMPLES if RULER[task].category == "qa" else SAMPLES
     scores = [RULER[task].score(sample, GUESSES[guess](sample)).value for sample in make_samples(task, count)]
-    assert mean(scores) <= 0.02
+    assert mean(scores) <= (1 / count if RULER[task].category == "qa" else 0.02)
 
 
 @every_task
