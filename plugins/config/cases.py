@@ -19,7 +19,7 @@ from longctx.plugins.config.invocation import ConfigError, Invocation
 from longctx.plugins.config.materials import Materials
 from longctx.plugins.config.run import Run
 from longctx.plugins.config.run_facts import Baseline
-from longctx.plugins.config.servers import is_served
+from longctx.plugins.config.servers import is_served, serves_baseline
 from longctx.plugins.thresholds.records import Thresholds
 from longctx.plugins.verdicts.hypotheses import gate_family
 
@@ -231,7 +231,7 @@ def check_fit(run: Run, baseline: Baseline | None, invocation: Invocation) -> Ru
     if workers is not None and not options.preflight:
         # Each worker loads a model that is its own baseline once.
         loaded = {} if is_served(options) else {run.checkpoint.fingerprint: run.checkpoint}
-        if baseline is not None and baseline.checkpoint is not None:
+        if baseline is not None and baseline.checkpoint is not None and not serves_baseline(options):
             loaded.setdefault(baseline.fingerprint, baseline.checkpoint)
         together = [[one] for one in loaded.values()] if options.engine == "vllm" else [list(loaded.values())]
         for checkpoints in together:

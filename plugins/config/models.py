@@ -28,7 +28,7 @@ from longctx.plugins.config.invocation import ConfigError, Invocation
 from longctx.plugins.config.materials import Materials
 from longctx.plugins.config.run import BaselineError, Run, finished_journal, read_baseline
 from longctx.plugins.config.run_facts import Baseline
-from longctx.plugins.config.servers import is_served, named_only
+from longctx.plugins.config.servers import is_served, named_only, serves_baseline, with_baseline_server
 from longctx.plugins.journal import JournalError, likelihood_key
 
 CALIBRATION = "calibration:"
@@ -227,7 +227,7 @@ def _checkpoint_path(invocation: Invocation, model: str, *, option: str) -> str:
         ) from error
 
 
-def extend_baseline(run: Run, invocation: Invocation) -> Run:
+def extend_baseline(run: Run, invocation: Invocation, formatter: PromptFormatter) -> Run:
     """Return the run with the checkpoint of the report that --baseline names, to be loaded if pairs are missing.
 
     Nothing changes for a run without such a report, and for a report whose results are complete. If the checkpoint
@@ -238,10 +238,14 @@ def extend_baseline(run: Run, invocation: Invocation) -> Run:
         return run
     if _is_complete(run, baseline):
         return run
-    usable = _usable_checkpoint(run, baseline, invocation)
-    if isinstance(usable, Checkpoint):
-        return replace(run, baseline=replace(baseline, checkpoint=usable))
-    return replace(run, baseline=replace(baseline, limit=usable))
+    checkpoint = _stored_checkpoint(run, baseline, invocation)
+    if isinstance(checkpoint, str):
+        return replace(run, baseline=replace(baseline, limit=checkpoint))
+    if baseline.execution.get("engine") == "openai" and not (invocation.arguments.plan or run.options.preflight):
+        run = with_baseline_server(run, invocation, checkpoint, formatter)
+    if limit := _limit(run, baseline, checkpoint, invocation):
+        return replace(run, baseline=replace(baseline, limit=limit), baseline_endpoint=None)
+    return replace(run, baseline=replace(baseline, checkpoint=checkpoint))
 
 
 def with_differences(run: Run) -> Run:
@@ -272,9 +276,10 @@ def _is_complete(run: Run, baseline: Baseline) -> bool:
     )
 
 
-def _usable_checkpoint(run: Run, baseline: Baseline, invocation: Invocation) -> Checkpoint | str:
+def _stored_checkpoint(run: Run, baseline: Baseline, invocation: Invocation) -> Checkpoint | str:
     """Return the checkpoint of the baseline's report, or why it cannot answer further samples."""
-    if baseline.path is None or baseline.execution.get("engine") == "openai":
+    is_served_here = serves_baseline(run.options)
+    if baseline.path is None or (baseline.execution.get("engine") == "openai" and not is_served_here):
         return "a server answered for it"
     try:
         checkpoint = _read_or_make(invocation, baseline.path, option="--baseline")
@@ -284,14 +289,22 @@ def _usable_checkpoint(run: Run, baseline: Baseline, invocation: Invocation) -> 
         return f"its checkpoint {baseline.path} has changed"
     if Path(baseline.journal) != Path(run.options.journal):
         return f"its results are in another journal; give --journal {baseline.journal}"
+    return checkpoint
+
+
+def _limit(run: Run, baseline: Baseline, checkpoint: Checkpoint, invocation: Invocation) -> str:
+    """Return why a checkpoint cannot extend the results of a report in this run; empty if it can."""
     try:
         execution = execution_settings(checkpoint, run.engine_settings("baseline"))
     except EngineError:
         execution = None
     if execution != baseline.execution:
         return "it was measured with other engine settings or on another kind of machine"
-    loaded = [checkpoint] if is_served(run.options) else [run.checkpoint, checkpoint]
+    if run.baseline_endpoint is not None:
+        return ""
+    is_alone = is_served(run.options) or run.options.engine == "vllm"
+    loaded = [checkpoint] if is_alone else [run.checkpoint, checkpoint]
     workers = None if checkpoint.fingerprint == run.checkpoint.fingerprint else invocation.local_workers
     if workers is not None and cases_over_memory(run.options, loaded, run.measurable, workers=workers):
         return "the memory does not suffice for both models"
-    return checkpoint
+    return ""

@@ -29,6 +29,7 @@ SHIPPED_SUITES = ("ruler-sweeps", "twins", "longbench", "longbench2", "infiniteb
 YARDSTICK_FORMS = "auto, aligned, base, a score from 0 to 100, or a .toml file of longctx thresholds --yardstick"
 CHAT_API = "server"
 """The value of --chat for the chat API of a server."""
+_SERVE = "and use --serve, which starts a server for each checkpoint"
 _LOADED = "the model is used as it is; change it before"
 
 
@@ -65,7 +66,7 @@ OPTIONS: tuple[Option, ...] = (
         help="required: checkpoint directory, calibration:4k, ..., or a model's name on a server",
         watch="it is every checkpoint of DIR", bisect=_ENDPOINTS, measure="give it as the first argument"),
     Option(flag="--baseline", kind="perhaps path", metavar="REPORT|PATH",
-        help="JSON report, or checkpoint (loaded here even if a server runs the model), to compare with by sample",
+        help="JSON report, or checkpoint, to compare with by sample; at --base-url alone, hf loads it here",
         watch="use --anchor", bisect=_ENDPOINTS, measure=_RUN),
     Option(flag="--series", kind="whole number", minimum=1, metavar="N", default=1,
         help="this run is one of N, such as nightly checkpoints, that share the probability of a wrong failure",
@@ -169,6 +170,8 @@ OPTIONS: tuple[Option, ...] = (
         "models"),
     Option(flag="--serve", engine="openai", kind="text", metavar="COMMAND", measure=_RUN,
         help="command that starts a server for the run: 'vllm serve {model} --port {port} --generation-config vllm'"),
+    Option(flag="--baseline-url", engine="openai", kind="text", metavar="URL", measure=_RUN, watch=_SERVE,
+        bisect=_SERVE, help="server that runs the baseline; with --serve alone, the same command starts one"),
     Option(flag="--journal", kind="path", metavar="DIR", help="directory of the results, which runs share",
         shown_default=".longctx/journal in the clone")),
 

@@ -69,6 +69,8 @@ from longctx.plugins.config.servers import (
     is_on_disk,
     is_served,
     open_endpoint,
+    serves_baseline,
+    with_baseline_server,
     with_canaries,
 )
 from longctx.plugins.thresholds.read import load_thresholds
@@ -282,7 +284,9 @@ def prepare(run: Run, materials: Materials, invocation: Invocation) -> Run:
         endpoint=endpoint,
     )
     run = with_canaries(run, formatter)
-    return with_differences(extend_baseline(run, invocation))
+    if needs_server and baseline is not None and baseline.checkpoint is not None and serves_baseline(options):
+        run = with_baseline_server(run, invocation, baseline.checkpoint, formatter)
+    return with_differences(extend_baseline(run, invocation, formatter))
 
 
 def _choose_yardstick(run: Run, formatter: PromptFormatter) -> tuple[Reference, str]:

@@ -42,15 +42,16 @@ class Run(RunFacts):
     endpoint: Endpoint | None = None
     """The server that runs the model; None if the workers load the checkpoint, or if no model is run."""
 
-    def engine_settings(self, role: ModelRole) -> EngineSettings:
-        """Return the settings of the engine of the model or the baseline.
+    baseline_endpoint: Endpoint | None = None
+    """The server that runs the baseline; None if the workers load its checkpoint, or if it is not run."""
 
-        A server runs only the model under test; the baseline is always loaded by the workers.
-        """
+    def engine_settings(self, role: ModelRole) -> EngineSettings:
+        """Return the settings of the engine of the model or the baseline."""
         options = self.options
-        if self.endpoint is not None and role == "model":
+        endpoint = self.endpoint if role == "model" else self.baseline_endpoint
+        if endpoint is not None:
             return ServerSettings(
-                endpoint=self.endpoint,
+                endpoint=endpoint,
                 batch_size=options.batch_size,
                 thinking_tokens=options.thinking_budget,
                 timeout_seconds=options.request_timeout,

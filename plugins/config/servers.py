@@ -19,7 +19,7 @@ from longctx.fixtures.engines.openai.canaries import ANSWER_TOKENS, TEXTS, first
 from longctx.fixtures.engines.openai.endpoint import Endpoint, ServerSettings, StartedServer, connect
 from longctx.fixtures.engines.openai.log_probabilities import require_log_probabilities
 from longctx.fixtures.engines.openai.probe import LONG, is_ready, probe_endpoint
-from longctx.fixtures.engines.openai.server_process import ServerProcess, free_port, split_command
+from longctx.fixtures.engines.openai.server_process import ServeError, ServerProcess, free_port, split_command
 from longctx.fixtures.engines.verified import load_unchanged
 from longctx.fixtures.http.keys import contains_key, is_base_url
 from longctx.fixtures.http.retry import RetryPolicy, TimeBudget
@@ -43,6 +43,11 @@ def is_served(options: Options | Namespace) -> bool:
     return options.engine == "openai" or (options.engine == "auto" and bool(options.base_url or options.serve))
 
 
+def serves_baseline(options: Options | Namespace) -> bool:
+    """Return True if the baseline of a served run has a server too, and is not loaded by the workers."""
+    return is_served(options) and bool(options.baseline_url or options.serve)
+
+
 def check_server(arguments: Namespace) -> None:
     """Raise EngineError for server options without a server, a server without an address, or options of `hf`."""
     url, baseline = arguments.base_url, arguments.baseline
@@ -61,11 +66,15 @@ def check_server(arguments: Namespace) -> None:
     if url is None and arguments.serve is None:
         raise EngineError("--engine: openai needs a server; give its --base-url, or a --serve command that starts one")
     # The `hf` engine does run a baseline checkpoint, unless the baseline is a report.
-    if changed["hf"] and (not baseline or baseline.endswith(".json")):
+    if changed["hf"] and (not baseline or baseline.endswith(".json") or serves_baseline(arguments)):
         raise EngineError(f"{changed['hf'][0]} is for --engine hf; leave it out: the server decides")
-    if url is not None and (not is_base_url(url) or contains_key(url)):
+    if arguments.baseline_url is not None and not baseline:
+        raise EngineError("--baseline-url: names the server of a baseline; give its checkpoint as --baseline")
+    for flag, address in (("--base-url", url), ("--baseline-url", arguments.baseline_url)):
+        if address is None or (is_base_url(address) and not contains_key(address)):
+            continue
         raise EngineError(
-            "--base-url: not of the form http(s)://host[:port]/path; give no user, password or query in it: "
+            f"{flag}: not of the form http(s)://host[:port]/path; give no user, password or query in it: "
             "a key belongs into LONGCTX_API_KEY"
         )
 
@@ -102,22 +111,29 @@ def is_on_disk(checkpoint: Checkpoint) -> bool:
     return bool(checkpoint.weight_bytes)
 
 
-def open_endpoint(run: Run, invocation: Invocation) -> Endpoint:
-    """Return the facts about the run's server; start it first if --serve gives a command.
+def open_endpoint(run: Run, invocation: Invocation, baseline: Checkpoint | None = None) -> Endpoint:
+    """Return the facts about the server of the model, or of a baseline; --serve starts it first.
 
     Raises EngineError, ServeError, and TimeUp if the run's budget ends before the server has answered.
     """
-    options, checkpoint = run.options, run.checkpoint
+    options, checkpoint = run.options, baseline or run.checkpoint
     url, started, deadline = options.base_url, None, run.deadline
-    if options.serve is not None:
-        invocation.announce("starting the server of --serve ...")
-        url, started = _start_server(run, invocation)
+    given, served_name = options.model, options.served_model
+    if baseline is not None:
+        given, served_name = str(options.baseline), None
+        if options.baseline_url is not None:
+            url, _, name = options.baseline_url.partition("/models/")
+            served_name = name or None
+    if options.serve is not None and not (baseline and options.baseline_url):
+        of = " for the baseline" if baseline else ""
+        invocation.announce(f"starting the server of --serve{of} ...")
+        url, started = _start_server(run, checkpoint, invocation, is_baseline=baseline is not None)
     elif deadline is not None:
         # A run whose budget is spent still reports what its journal holds, for which it has to know the server.
         deadline = max(deadline, time.time() + min(options.request_timeout, PROBE_SECONDS))
     budget = TimeBudget(deadline)
     # Under these names a server may list the model, the most likely first.
-    names = (checkpoint.path, options.model, checkpoint.name) if is_on_disk(checkpoint) else (options.model,)
+    names = (checkpoint.path, given, checkpoint.name) if is_on_disk(checkpoint) else (given,)
     tokenizer = load_tokenizer(checkpoint.path, trust_remote_code=options.trust_remote_code)
     formatter = PromptFormatter(tokenizer, chat=options.chat)  # type: ignore[arg-type]  # one of CHOICES
     encode = _prompt_encoder(options, formatter)
@@ -126,7 +142,7 @@ def open_endpoint(run: Run, invocation: Invocation) -> Endpoint:
         endpoint = probe_endpoint(
             connection,
             names=tuple(dict.fromkeys(names)),
-            served_name=options.served_model,
+            served_name=served_name,
             api="chat" if options.api == "chat" else "completions",
             is_own_tokenizer=is_on_disk(checkpoint),
             ids=encode,
@@ -174,18 +190,24 @@ def _notes(endpoint: Endpoint, checkpoint: Checkpoint, formatter: PromptFormatte
     return tuple(notes)
 
 
-def _start_server(run: Run, invocation: Invocation) -> tuple[str, StartedServer]:
+def _start_server(
+    run: Run, checkpoint: Checkpoint, invocation: Invocation, *, is_baseline: bool
+) -> tuple[str, StartedServer]:
     """Run the command of --serve until the server is ready, and return the server's URL and its process.
 
     Raises EngineError if the checkpoint was replaced while the server loaded it.
     """
-    options, checkpoint, budget = run.options, run.checkpoint, TimeBudget(run.deadline)
+    options, budget = run.options, TimeBudget(run.deadline)
+    if is_baseline and options.base_url is not None:
+        raise EngineError(
+            "--serve: two servers cannot have the address of --base-url; leave it out, or give --baseline-url"
+        )
     port = free_port()
     model = checkpoint.path if is_on_disk(checkpoint) else options.model
     words = split_command(str(options.serve), model=model, port=port)
     url = options.base_url or f"http://127.0.0.1:{port}/v1"
 
-    log = invocation.scratch / f"serve-{os.getpid()}.log"
+    log = invocation.scratch / f"serve-{os.getpid()}{'-baseline' if is_baseline else ''}.log"
     processes: list[int] = []
 
     def start() -> None:
@@ -195,19 +217,38 @@ def _start_server(run: Run, invocation: Invocation) -> tuple[str, StartedServer]
         server.wait(lambda: is_ready(url), seconds=min(START_TIMEOUT_SECONDS, budget.seconds_left))
 
     if is_on_disk(checkpoint):
-        load_unchanged(checkpoint, start, option="--model", trust_remote_code=options.trust_remote_code)
+        option = "--baseline" if is_baseline else "--model"
+        load_unchanged(checkpoint, start, option=option, trust_remote_code=options.trust_remote_code)
     else:
         start()
     return url, StartedServer(process_id=processes[0], log=str(log))
 
 
+def with_baseline_server(run: Run, invocation: Invocation, checkpoint: Checkpoint, formatter: PromptFormatter) -> Run:
+    """Return a run whose baseline has the server of --baseline-url, or one that --serve starts.
+
+    A server that cannot be opened ends the run before it starts. Raises EngineError, ServeError and TimeUp.
+    """
+    try:
+        endpoint = open_endpoint(run, invocation, checkpoint)
+    except ServeError as error:
+        raise ServeError(
+            f"{error}; the servers of the model and of the baseline run at the same time: let each take half of the "
+            "memory (vLLM: --gpu-memory-utilization 0.45), or give --baseline-url"
+        ) from error
+    return replace(run, baseline_endpoint=_with_canaries(run, endpoint, formatter))
+
+
 def with_canaries(run: Run, formatter: PromptFormatter) -> Run:
     """Return a served run with its canaries and with notes on those that cannot be used."""
+    return run if run.endpoint is None else replace(run, endpoint=_with_canaries(run, run.endpoint, formatter))
+
+
+def _with_canaries(run: Run, endpoint: Endpoint, formatter: PromptFormatter) -> Endpoint:
     from longctx.fixtures.engines.openai.engine import OpenAIEngine
 
-    endpoint = run.endpoint
-    if endpoint is None or not run.measurable or not TimeBudget(run.deadline).seconds_left:
-        return run
+    if not run.measurable or not TimeBudget(run.deadline).seconds_left:
+        return endpoint
     tokenizer: Any = formatter.tokenizer
     settings = ServerSettings(endpoint=endpoint, timeout_seconds=run.options.request_timeout, deadline=run.deadline)
     engine = OpenAIEngine(settings, tokenizer)
@@ -216,7 +257,7 @@ def with_canaries(run: Run, formatter: PromptFormatter) -> Run:
         canaries, notes = first_answers(engine.ask_canary, prompts)
     finally:
         engine.close()
-    return replace(run, endpoint=replace(endpoint, canaries=canaries, notes=(*endpoint.notes, *notes)))
+    return replace(endpoint, canaries=canaries, notes=(*endpoint.notes, *notes))
 
 
 def check_context(endpoint: Endpoint, lengths: Sequence[int], options: Options) -> None:

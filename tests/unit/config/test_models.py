@@ -10,15 +10,18 @@ from types import SimpleNamespace
 import pytest
 
 from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
+from longctx.fixtures.tokenization.prompts import PromptFormatter
 from longctx.plugins.config import models as extension
 from longctx.plugins.config.models import extend_baseline
 from longctx.plugins.config.run import Run
 from longctx.plugins.config.run_facts import Baseline
 from longctx.plugins.thresholds.records import RegressionSettings
 from tests.helpers.runs import calibration_checkpoint
+from tests.helpers.tiny_tokenizers import Pieces
 from tests.helpers.workers import run_of
 from tests.unit.config.test_resolve import invocation
 
+FORMATTER = PromptFormatter(Pieces())
 EXECUTION = {"engine": "hf", "device": "cpu"}
 
 
@@ -36,7 +39,7 @@ def compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
 
 
 def limit_of(run: Run, root: Path) -> str:
-    baseline = extend_baseline(run, invocation(root)).baseline
+    baseline = extend_baseline(run, invocation(root), FORMATTER).baseline
     assert baseline is not None
     assert (baseline.checkpoint is None) == bool(baseline.limit)
     return baseline.limit
@@ -72,7 +75,7 @@ def test_a_checkpoint_with_all_answers_takes_part_if_likelihoods_are_missing(
     answered = {run.key(case, index) for case in run.measurable for index in case.planned}
     journal = SimpleNamespace(refresh=lambda: 0, entries=answered, likelihoods={})
     monkeypatch.setattr(extension, "finished_journal", lambda _: journal)
-    baseline = extend_baseline(run, invocation(tmp_path)).baseline
+    baseline = extend_baseline(run, invocation(tmp_path), FORMATTER).baseline
     assert baseline is not None
     assert any(case.has_gold for case in run.measurable)
     assert (baseline.checkpoint is not None) == takes_part
@@ -80,4 +83,4 @@ def test_a_checkpoint_with_all_answers_takes_part_if_likelihoods_are_missing(
 
 def test_the_thresholds_can_forbid_the_extension(compared: Run, tmp_path: Path) -> None:
     run = replace(compared, thresholds=replace(compared.thresholds, regression=RegressionSettings(extend=False)))
-    assert extend_baseline(run, invocation(tmp_path)) == run
+    assert extend_baseline(run, invocation(tmp_path), FORMATTER) == run
