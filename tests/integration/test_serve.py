@@ -217,6 +217,20 @@ def test_a_run_starts_its_server_uses_it_and_stops_it(
 
 
 @pytest.mark.whole_loop
+def test_a_report_that_a_server_measured_is_extended_by_a_server_of_its_own(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "brief.py").write_text(BRIEF)
+    first, second = tmp_path / "first.json", tmp_path / "report.json"
+    common = (f"--serve={fake(model)}", "--suite=ruler", "--lengths=512", "-k", "single_2", "-p", "brief")
+    run_pytest(tmp_path, f"--model={calibration_checkpoint('512')}", "--samples=2", f"--report-json={first}", *common)
+    ended = run_pytest(
+        tmp_path, f"--model={model}", f"--baseline={first}", "--samples=4", f"--report-json={second}", *common
+    )
+    assert ended.exit_code == 0, ended.output + ended.errors
+    assert ended.report["regression"]["baseline"]["engine"] == "openai"
+    assert [pairs for pairs, _ in paired_differences(ended)] == [4]
+
+
+@pytest.mark.whole_loop
 def test_a_server_that_ends_during_its_run_is_not_waited_for(model: Path, tmp_path: Path) -> None:
     """Others are waited for, because they may come back."""
     (tmp_path / "brief.py").write_text(BRIEF)

@@ -46,13 +46,14 @@ def regression(summary: RunSummary) -> RegressionSummary | None:
     if baseline is None:
         return None
     thresholds = run.thresholds.regression
+    execution = dict(summary.baseline_execution or baseline.execution)
     return RegressionSummary(
         baseline=ComparedModel(
             name=baseline.name,
             fingerprint=baseline.fingerprint,
             source=source_of(baseline.checkpoint),
-            engine=baseline.execution.get("engine") or "hf",
-            execution=dict(summary.baseline_execution or baseline.execution) or None,
+            engine=execution.get("engine") or "hf",
+            execution=execution or None,
         ),
         scores=_baseline_scores(evaluation.measured),
         drop=thresholds.drop,
