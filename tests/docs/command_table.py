@@ -32,6 +32,7 @@ from tests.helpers.stand_ins import (
     reports,
     samples_file,
     training_run,
+    two_results,
 )  # fmt: skip
 
 # Values of a reader that no stand-in can have, and what takes their workspace.
@@ -158,6 +159,7 @@ COMMAND_RUNS = {
     "longctx run --model /ckpt --serve": CommandRun(
         small=NEEDLE, needs=(vllm,), shows="niah_single_2 +.* 100.0", codes=(0, 1)
     ),
+    "longctx gate results/main results/new": CommandRun(needs=(two_results,), shows="verdict +pass"),
     "longctx compare --model /ckpt": CommandRun(small=NEEDLE, needs=(needle_server,), shows="verdict +equal"),
     "longctx run --model /ckpt --base-url": CommandRun(
         small=NEEDLE, needs=(needle_server,), shows="niah_single_2 +.* 100.0", codes=(0, 1)

@@ -107,6 +107,14 @@ def samples_file(workspace: Workspace) -> None:
     (workspace.folder / "out/samples.jsonl").write_text("".join(sample_lines(run)), encoding="utf-8")
 
 
+def two_results(workspace: Workspace) -> None:
+    """Write the equal results of two models."""
+    for side in ("main", "new"):
+        (workspace.folder / "results" / side).mkdir(parents=True)
+        lines = "".join(f"{number},{number % 2}\n" for number in range(60))
+        (workspace.folder / "results" / side / "scores.csv").write_text(f"id,score\n{lines}")
+
+
 def contracts(workspace: Workspace) -> None:
     """Write the tasks file of the page, and questions for it."""
     page = (DOCS / "own-questions.md").read_text(encoding="utf-8")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -89,6 +90,18 @@ def junit(file: Path) -> dict[str, list[str]]:
     """Return the outcome of every test by name: no element if it passed, else a failure or an error."""
     return {case.attrib["name"]: [child.tag for child in case if child.tag != "properties"]
             for case in ElementTree.parse(file).findall(".//testcase")}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["github-results.yml", "gitlab-results.yml", "Jenkinsfile-results"])
+def test_recipes_for_results_call_the_gate(name: str) -> None:
+    """Every option of the command is one that `longctx gate` knows."""
+    text = (RECIPES / name).read_text(encoding="utf-8")
+    if name.endswith(".yml"):
+        assert isinstance(yaml.safe_load(text), dict)
+    command = re.sub(r"\\\n|\$\{POLICY:\+|\}", " ", text.partition("longctx gate")[2]).split("'")[0]
+    options = set(re.findall(r"(--[a-z-]+)", command.partition("artifacts")[0].partition("- if:")[0]))
+    help_text = subprocess.run([sys.executable, "-m", "longctx", "gate", "--help"], capture_output=True, text=True)
+    assert {"--report-html", "--junitxml"} <= options <= set(re.findall(r"--[a-z-]+", help_text.stdout))
 
 
 @pytest.mark.whole_loop

@@ -59,7 +59,6 @@ def _samples(task: str, line: Line, row: Mapping[str, object], unit: str) -> Ite
     else:
         # As lm-eval's own tables name them.
         measured = [(0, {f"{metric},{line.filter}": score for metric, score in scores.items()})]
-    answers = texts_of(line.filtered_resps)
     for length, own in measured:
         yield ScoredSample(
             task=task,
@@ -69,9 +68,18 @@ def _samples(task: str, line: Line, row: Mapping[str, object], unit: str) -> Ite
             document=line.doc_hash,
             prompt=line.prompt_hash,
             unit=unit,
-            answer="\n".join(answers),
+            answer=_answer(line.filtered_resps),
             expected=texts_of(line.target),
         )
+
+
+def _answer(responses: object) -> str:
+    """Return the answers as text; of a choice by likelihood its number, which is what the target has."""
+    choices = responses if isinstance(responses, list) else []
+    if choices and all(isinstance(choice, list) and len(choice) == 2 for choice in choices):
+        likelihoods = [float(likelihood) for likelihood, _ in choices]
+        return str(likelihoods.index(max(likelihoods)))
+    return "\n".join(texts_of(responses))
 
 
 def _units(lines: list[Line]) -> list[str]:

@@ -16,7 +16,7 @@
     if (text !== undefined) element.textContent = text;
     return element;
   };
-  const shortLength = (length) =>
+  const shortLength = (length) => !length ? "any" :
     length % 1048576 === 0 ? `${length / 1048576}M` : length % 1024 === 0 ? `${length / 1024}K` : `${length}`;
   const result = (row) => row.failure || (row.score < 100 ? "below 100" : "right");
   const distinct = (values) => [...new Set(values)];

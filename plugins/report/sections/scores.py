@@ -27,7 +27,7 @@ from longctx.plugins.report.tables import (
 )
 
 RULER, HELMET = "ruler", "helmet"
-TITLES = {RULER: "RULER", HELMET: "HELMET", FRONTIER: "Frontier tasks"}
+TITLES = {RULER: "RULER", HELMET: "HELMET", FRONTIER: "Frontier tasks", "tasks": "Tasks"}
 # A case whose prompts take less of the length, in percent, measures less than its name says.
 LOW_FILL, MOST_NAMED = 75, 3
 INTERVALS = ("these samples", "the model")
