@@ -70,7 +70,7 @@ def terminal_summary(document: JsonReport, columns: int = COLUMNS) -> list[Line]
 
 
 def verdict_lines(verdict: ReportVerdict, columns: int = COLUMNS) -> list[Line]:
-    """Return the end of a summary: the verdict, its first reason, and what to do next."""
+    """Return the end of a summary: the verdict, its first reason, and the next step."""
     tone = verdict_tone(verdict.word)
     head = f"{verdict.word} (exit code {verdict.exit_code}): {verdict.counts}"
     shown = [Note(name="verdict", text=head, tone=tone, is_bold=True)]

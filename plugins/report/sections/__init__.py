@@ -1,1 +1,1 @@
-"""The topics of a report, each with what it shows in the terminal, in Markdown and in the page."""
+"""The topics of a report, each with its content in the terminal, in Markdown and in the page."""

@@ -102,7 +102,7 @@ def likelihood_table(section: LikelihoodSummary, cases: Sequence[ReportCase]) ->
 
 
 def finding_notes(section: LikelihoodSummary) -> list[Note]:
-    """Return what the numbers of the panels alone do not say."""
+    """Return the findings that the numbers of the panels alone do not show."""
     notes = []
     for panel in section.panels:
         notes += [Note(text=f"{panel_name(panel)}: {finding}", tone="warning") for finding in panel.findings]
@@ -141,7 +141,7 @@ def _estimates(result: LikelihoodEstimates | LikelihoodChange) -> dict[str, Any]
 
 
 def _findings(panel: PanelLikelihood) -> tuple[str, ...]:
-    """Return what the numbers alone do not say, one sentence each."""
+    """Return the findings that the numbers alone do not show, one per sentence."""
     lines, change, margin = [], panel.change, panel.pooled.margin
     if margin is not None and margin.low <= 0:
         lines.append("gold answers are not told from distractors, so a gain may be fluency and not retrieval")

@@ -72,7 +72,7 @@ def case_table(document: JsonReport, suite: str = "") -> Table:
 
 
 def score_notes(document: JsonReport) -> list[Note]:
-    """Return what the tables of scores do not say by themselves."""
+    """Return the facts that the tables of scores do not show."""
     texts = []
     if any(_interval_rows(document)):
         of_planned, of_model = INTERVALS

@@ -1,4 +1,4 @@
-"""The suites: what the report says of HELMET, of the frontier tasks and of tasks files (--tasks), and all means.
+"""The suites: the parts of the report on HELMET, the frontier tasks and tasks files (--tasks), and all means.
 
 HELMET's categories and their average are those of its paper (Yen et al. 2025, §2.1).
 """
@@ -417,7 +417,7 @@ def _paired_text(pairs: PairedDifference) -> str:
 
 
 def question_notes(document: JsonReport) -> list[Note]:
-    """Return what is shown of tasks files besides scores.
+    """Return the notes on tasks files besides scores.
 
     That are the differences between wordings, the questions that were cut or left out, and right wordy answers.
     """
