@@ -16,8 +16,6 @@ from longctx.fixtures.checkpoints.safetensors import CheckpointError
 from longctx.fixtures.records.report import JsonReport, ReportGate
 from longctx.fixtures.seeding import stable_hash
 
-# Shares of the loss between the endpoints: up to the first a step is still good, from the second on it is bad.
-CLEAR_SHARE, DROP_SHARE = 0.25, 0.75
 # The distance between the seed of the survey and that of the search. Few users have two seeds at this distance.
 SURVEY_SEED_DISTANCE = 1_000_003
 
