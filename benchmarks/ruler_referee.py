@@ -6,7 +6,7 @@
     python -m benchmarks.ruler_referee CKPT --referee REFEREE [--lengths 1k,4k] [--samples 100] [--odd 500]
 
 Nothing of the package is copied: its generators write their samples with the checkpoint's tokenizer, this suite
-measures them (`--tasks`, `--scoring paper`), and the package's metrics score the answers again. Then this suite
+measures them (`--tasks-file`, `--scoring paper`), and the package's metrics score the answers again. Then this suite
 measures samples of its own, made of the package's essays and questions. For every task and length, the output has the
 answers on which the two scorers differ, the two means, the probability that two sets of samples of one task differ
 as much, and how much of the length the prompts with their answers' budget fill in the median.
@@ -94,7 +94,7 @@ def main() -> int:
             return compare_odd(options.referee, options.checkpoint, prepared, options.odd)
         tasks = options.tasks.replace(",", " or ")
         common = ["--lengths", options.lengths, "--samples", str(options.samples), "-k", tasks]
-        theirs = measured(options.checkpoint, folder / "theirs", "--tasks", str(prepared), *common)
+        theirs = measured(options.checkpoint, folder / "theirs", "--tasks-file", str(prepared), *common)
         texts = package(options.referee) / "data/synthetic/json"
         ours = measured(options.checkpoint, folder / "ours", "--suite", "ruler", "--data-dir", str(texts), *common)
     return compare(theirs, ours, judged(options.referee, theirs, prepared))

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
 from longctx.ci.run_file import RunFileError, command_options, run_options, split_config
 from longctx.fixtures.cli import report_wrong_use
-from longctx.plugins.config.invocation import pytest_command
+from longctx.plugins.config.invocation import SHORT_ID, pytest_command
 from longctx.plugins.config.option import Caller
-from longctx.plugins.config.options import run_parser
+from longctx.plugins.config.options import RUN_OPTIONS, run_parser
 
+# Options of pytest without a value.
+SHORT_FLAGS = re.compile(r"-[qvxsl]+")
 DESCRIPTIONS = {
     "run": "Measure a checkpoint and evaluate its gates.",
     "plan": "Print the cases, tokens and estimated memory of a run, and check its longctx.toml; load no model.",
@@ -35,7 +38,23 @@ def main(arguments: Sequence[str]) -> int:
                 command_options(file, command)
     except RunFileError as error:
         return report_wrong_use(str(error))
-    return _become(pytest_command([*mode, *from_file, *words]))
+    return _become(pytest_command([*mode, *from_file, *with_model(words)]))
+
+
+def with_model(words: Sequence[str]) -> list[str]:
+    """Return the words of a run; without --model, the first word that is no option's value becomes its value."""
+    without_value = {option.flag for option in RUN_OPTIONS.values() if option.kind == "flag"}
+    before = ""
+    for place, word in enumerate(words):
+        is_value = before.startswith("-") and not (
+            "=" in before or before in without_value or SHORT_FLAGS.fullmatch(before)
+        )
+        before = word
+        if word.partition("=")[0] == "--model":
+            break
+        if not (is_value or word.startswith("-") or "::" in word or word.endswith(".py") or SHORT_ID.fullmatch(word)):
+            return [*words[:place], f"--model={word}", *words[place + 1 :]]
+    return [*words]
 
 
 def _become(command: Sequence[str]) -> NoReturn:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 from argparse import SUPPRESS
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -13,22 +15,38 @@ from longctx.fixtures import interrupts
 from longctx.fixtures.cli import ERROR_CHARACTERS, print_line
 from longctx.fixtures.installation import CASES_DIRECTORY
 from longctx.fixtures.records import Case
-from longctx.fixtures.shown_text import one_line
-from longctx.fixtures.tasks import SUITES
-from longctx.plugins.config.invocation import Invocation
-from longctx.plugins.config.options import REMOVED, SUITE_OPTIONS, declare, removed_option
+from longctx.fixtures.shown_text import known_names, one_line
+from longctx.fixtures.tasks import SUITES, TASKS, split_tasks
+from longctx.plugins.config.invocation import SHORT_ID, ConfigError, Invocation
+from longctx.plugins.config.options import (
+    OUTPUT_FILES,
+    REMOVED,
+    SUITE_OPTIONS,
+    declare,
+    removed_option,
+    unknown_option,
+)
 from longctx.plugins.config.resolve import CONFIG_ERRORS, check_values, resolve
 from longctx.plugins.config.run import Run
 from longctx.plugins.stash import PLANNED_WORKERS, RUN
 from longctx.plugins.thresholds.records import shares_as_scores
 
+# The words of -m that are no markers.
+OPERATORS = ("and", "or", "not", "True", "False", "None")
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Declare the options of the suite, those of all its plugins, and those of earlier versions."""
+    # pytest would print its own usage, which names neither this suite nor the option that is meant.
+    parser.optparser.error = lambda message: _refuse(unknown_option(message))  # type: ignore[method-assign]
     group = parser.getgroup("longctx", "long-context evaluation")
     declare(group.addoption, SUITE_OPTIONS)
     for flag in REMOVED:
         group.addoption(flag, dest=flag, nargs="?", const="", help=SUPPRESS)
+
+
+def _refuse(line: str) -> NoReturn:
+    raise usage_error(line)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -44,6 +62,19 @@ def pytest_configure(config: pytest.Config) -> None:
     if sent is not None or not is_run:
         return
     option = config.option
+    directory = Path(config.invocation_params.dir)
+    names, files = split_tasks(option.tasks, option.tasks_file, directory)
+    if files != option.tasks_file:
+        print_line(f"note: --tasks selects tasks by name; read as --tasks-file {files}")
+    option.tasks_file, option.tasks = files, ",".join(names) or None
+    suites = {TASKS[name].suite if name in TASKS else name for name in names}
+    if len(suites) == 1 and suites.issubset(SUITES) and option.suite is None and files is None:
+        (option.suite,) = suites
+    if option.output:
+        for name, file in OUTPUT_FILES.items():
+            if not getattr(option, name):
+                setattr(option, name, str(Path(option.output, file)))
+    selection = f"{option.keyword} {' '.join(word for word in config.args if '::' in word)}"
     try:
         check_values(option)
         local_workers = _local_worker_count(config)
@@ -51,22 +82,38 @@ def pytest_configure(config: pytest.Config) -> None:
             Invocation(
                 arguments=option,
                 root=config.rootpath,
-                directory=Path(config.invocation_params.dir),
+                directory=directory,
                 local_workers=local_workers,
-                is_narrowed=bool(option.keyword or option.markexpr or any("::" in word for word in config.args)),
+                is_narrowed=bool(selection.strip() or option.markexpr or option.tasks),
+                selection=selection,
                 add_cleanup=config.add_cleanup,
                 announce=(lambda line: None) if config.get_verbosity() < 0 else print_line,
             )
         )
+        _check_selection(config, config.stash[RUN])
     except CONFIG_ERRORS as error:
         raise usage_error(error) from error
+    config.stash[PLANNED_WORKERS] = local_workers or 1
     if config.option.plan:
-        config.stash[PLANNED_WORKERS] = local_workers or 1
         # A plan needs no workers. pytest-xdist reads these options after this hook.
         config.option.dist, config.option.tx, config.option.numprocesses = "no", [], None
     elif getattr(config.option, "maxschedchunk", 0) is None:
         # Cases are few and long, so workers get them one at a time.
         config.option.maxschedchunk = 1
+
+
+def _check_selection(config: pytest.Config, run: Run) -> None:
+    """Raise ConfigError for an id of a case that the run does not have, and for an unknown marker in -m."""
+    ids = [case.id for case in run.cases]
+    for word in config.args:
+        file, _, name = word.partition("::")
+        if CASES_DIRECTORY in Path(file).parts and SHORT_ID.fullmatch(name) and name not in ids:
+            raise ConfigError(f"{name}: no case of this run; {known_names(name, ids)}; --collect-only -q lists the ids")
+    markers = {re.split(r"\W", line)[0] for line in config.getini("markers")}
+    markers |= {name for case in run.cases for name in (case.suite, case.category)}
+    for word in re.findall(r"\w+", config.option.markexpr or ""):
+        if word not in markers and word not in OPERATORS and "=" not in config.option.markexpr:
+            raise ConfigError(f"-m: unknown {word!r}; {known_names(word, sorted(markers))}")
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:
@@ -92,8 +139,10 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     config = session.config
     for case in config.stash[RUN].cases if RUN in config.stash else ():
         if case.suite not in SUITES:
-            config.addinivalue_line("markers", f"{case.suite}: the tasks of --tasks that belong to this suite")
-            config.addinivalue_line("markers", f"{case.category}: the tasks of --tasks that belong to this category")
+            config.addinivalue_line("markers", f"{case.suite}: the tasks of --tasks-file that belong to this suite")
+            config.addinivalue_line(
+                "markers", f"{case.category}: the tasks of --tasks-file that belong to this category"
+            )
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -118,9 +167,22 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Sort the cases by length: the workers share one length evenly, so the longest need not start first."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Select what --tasks names, and sort by length: the workers share a length, so the longest need not start first.
+
+    Gates see the other cases as deselected, as with -k.
+    """
+    if RUN in config.stash and config.stash[RUN].task_names:
+        others = [item for item in items if _is_left_out(config.stash[RUN], item)]
+        config.hook.pytest_deselected(items=others)
+        items[:] = [item for item in items if item not in others]
     items.sort(key=lambda item: case.length if (case := case_of(item)) else 0)
+
+
+def _is_left_out(run: Run, item: pytest.Item) -> bool:
+    """Return True for the test of a case that --tasks does not name."""
+    case = case_of(item)
+    return case is not None and not run.is_named(case)
 
 
 def usage_error(problem: object) -> pytest.UsageError:

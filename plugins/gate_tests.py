@@ -145,7 +145,7 @@ def _undecidable_gates(config: pytest.Config, names: Sequence[str]) -> _Undecida
     reasons = undecidable(blocking, run.scope(run.available), [case.id for case in cases])
     if not reasons:
         return None
-    is_given = option.thresholds is not None or option.tasks is not None
+    is_given = option.thresholds is not None or option.tasks_file is not None
     has_floor = any(case.task in run.thresholds.floors for case in cases)
     can_fail = has_floor or run.baseline is not None or option.invariance
     if not is_given or can_fail or len(reasons) < len(blocking):

@@ -58,7 +58,8 @@ def print_costs(config: pytest.Config) -> None:
         )
     # Under --plan the others are part of the plan.
     if not config.option.plan:
-        lines += [*_misfit_lines(run, cases), *_power_lines(run, cases)]
+        workers = config.stash.get(PLANNED_WORKERS, 1)
+        lines += [_planned_line(run, cases, workers), *_misfit_lines(run, cases), *_power_lines(run, cases)]
     if reporter is not None:
         for line in lines:
             reporter.write_line(visible_line(line))
@@ -144,6 +145,15 @@ def _time_lines(run: Run, cases: Sequence[Case], workers: int) -> list[str]:
         f"time       about {duration(expected / speed)} {measured}: a mean takes {MEDIAN_SAMPLES} samples a length in "
         f"the median; {most}"
     ]
+
+
+def _planned_line(run: Run, cases: Sequence[Case], workers: int) -> str:
+    """Return the most that a run computes: its samples, their tokens and, where a rate is known, the time."""
+    fitting = [case for case in cases if case.id not in run.misfits]
+    is_served = run.options.base_url or run.options.serve
+    rate = None if is_served else last_rate(Path(run.options.journal), run.checkpoint.fingerprint)
+    time = "" if rate is None else f", {duration(_tokens(fitting) / rate.tokens_per_second / workers)} at the last rate"
+    return f"planned    at most {_samples(fitting):,} samples, {_tokens(fitting):,} tokens{time}"
 
 
 def _expected_tokens(run: Run, cases: Sequence[Case]) -> int | None:

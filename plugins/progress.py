@@ -199,7 +199,7 @@ class _Progress:
                 ended = self._ended.wait(TERMINAL_SECONDS)
                 late = self.live or time.monotonic() - written >= LOG_SECONDS
                 lines = list(watcher.look())
-                if self.live and not watcher.has_begun and not any(done for _, done in lines):
+                if not watcher.has_begun and not any(done for _, done in lines):
                     lines = [(self._beginning(time.monotonic() - began), False)]
                 for line, done in lines:
                     if done or (late and not ended):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import shlex
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,9 @@ from longctx.fixtures.outside_files import absolute
 from longctx.plugins.config.options import RUN_OPTIONS
 
 MAX_CASES_SHOWN = 5
+COLUMNS = 100
+# The facts that are commands.
+COMMANDS = ("again", "bisect", "cause")
 WITHOUT_CASES: dict[Kind, str] = {
     "loss": "cases have lost points",
     "gates": "gates fail",
@@ -27,6 +31,17 @@ WITHOUT_CASES: dict[Kind, str] = {
 }
 # What a repetition sets itself, or does not write.
 OWN = ("--lengths", "--tensorboard", "--wandb", "-k", "-m")
+
+
+def broken(text: str, *, is_command: bool = False) -> list[str]:
+    """Return a text in lines of at most COLUMNS columns where words allow it; a command stays one for a shell."""
+    if not is_command or len(text) <= COLUMNS:
+        return textwrap.wrap(text, COLUMNS, break_long_words=False, break_on_hyphens=False) or [""]
+    lines = [""]
+    for word in map(shlex.quote, shlex.split(text)):
+        is_full = len(lines[-1]) + len(word) + 3 > COLUMNS
+        lines[-1:] = [f"{lines[-1]} \\", word] if is_full else [f"{lines[-1]} {word}".strip()]
+    return lines
 
 
 def headline(alert: Alert) -> str:
@@ -86,8 +101,11 @@ class AlertText:
 
     def lines(self, alert: Alert) -> list[str]:
         """Return an alert in full: its headline, and a line for everything that one needs to act on it."""
-        facts = [f"  {name:<10}  {text}" for name, text in self.facts(alert)]
-        return [f"alert, {alert.status}: {headline(alert)}", *facts]
+        lines = [f"alert, {alert.status}: {headline(alert)}"]
+        for name, text in self.facts(alert):
+            first, *others = broken(text, is_command=name in COMMANDS)
+            lines += [f"  {name:<10}  {first}", *(f"{'':<14}{other}" for other in others)]
+        return lines
 
     def facts(self, alert: Alert) -> list[tuple[str, str]]:
         """Return everything that one needs to act on an alert, by name."""
@@ -135,7 +153,8 @@ class AlertText:
         It compares the neighbours that a search has named, which differ least, or else those that were measured.
         """
         pairs = [] if alert.culprit is None else [(alert.culprit.last_good_path, alert.culprit.last_path)]
-        pairs.append((alert.first.compared_with or "", _failed_checkpoint(alert)))
+        goods = [alert.last_good.checkpoint] if alert.last_good else []
+        pairs += [(good, _failed_checkpoint(alert)) for good in (*goods, alert.first.compared_with or "")]
         for good, bad in pairs:
             if os.path.isdir(good) and os.path.isdir(bad):
                 words = ["longctx", "diagnose", good, bad, "--report", alert.first.report]
@@ -173,8 +192,9 @@ def _checkpoints(alert: Alert) -> list[tuple[str, str]]:
         bad = alert.culprit.last_path or bad
         good = alert.culprit.last_good_path or good
     # A text, because the history may hold a path that no file can have.
-    report = os.path.splitext(alert.first.report)[0]
-    return [("first bad", bad), ("last good", good or "none"), ("report", f"{report}.html")]
+    page = f"{os.path.splitext(alert.first.report)[0]}.html"
+    reports = [("report", path) for path in (page, alert.first.report) if os.path.isfile(path)]
+    return [("first bad", bad), ("last good", good or "none"), *reports[:1]]
 
 
 def _without(options: Sequence[str], *flags: str) -> list[str]:

@@ -17,7 +17,7 @@ from longctx.ci.checkpoint_dirs import StepReader
 from longctx.ci.launch import Execution
 from longctx.ci.suite_options import SuiteOptions
 from longctx.ci.suite_process import LocalProcesses
-from longctx.ci.watch.alert_text import AlertText, culprit_text, headline
+from longctx.ci.watch.alert_text import AlertText, broken, culprit_text, headline
 from longctx.ci.watch.alerts import Alert, find_alerts
 from longctx.ci.watch.baselines import ANCHOR, Baselines, ComparedCheckpoint
 from longctx.ci.watch.checkpoint_watcher import CheckpointWatcher, CompleteCheckpoint
@@ -320,8 +320,9 @@ class Watch:
         self.history.add(measurement)
         words = (measurement.verdict, measurement.suspicion)
         print_timed(f"step {measurement.step}: {': '.join(filter(None, words))}")
-        for line in (*measurement.failed, *score_lines(measurement)):
-            print_line(f"    {line}")
+        for text in (*measurement.failed, *score_lines(measurement)):
+            for line in broken(text):
+                print_line(f"    {line}")
         self._update_alerts()
         self._notify()
 

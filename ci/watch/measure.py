@@ -191,8 +191,9 @@ def _verdict_of(run: SuiteRun) -> tuple[Verdict, tuple[str, ...]]:
         is_compared = all(gate.kind not in ("regression", "change") for gate in undecided)
         return "pass" if is_compared else "undecided", reasons
     failed = [gate for gate in gates if gate.fails]
+    others = [gate for gate in gates if gate.blocking and not gate.fails and gate.verdict == "undecided"]
     cases = [case for case in run.report.cases if case.verdict in ("fail", "error")]
-    lines = [f"{gate.name}: {gate.reason}" for gate in failed]
+    lines = [f"{gate.name}: {gate.reason}" for gate in (*failed, *others)]
     lines += [f"{case.id}: {case.error or case.decided_by}" for case in cases]
     words = {gate.verdict for gate in failed} | {case.verdict for case in cases if case.fails}
     # A comparison whose baseline has too few answers can be made once its checkpoint is there.

@@ -81,7 +81,8 @@ def check_suite(options: Options, materials: Materials) -> None:
         )
     if own and not any(task.version is not None for task in tasks):
         raise ConfigError(
-            f"--tasks: --suite {options.suite} leaves out its tasks; leave out --suite, or use --suite {own[0].suite}"
+            f"--tasks-file: --suite {options.suite} leaves out its tasks; "
+            f"leave out --suite, or use --suite {own[0].suite}"
         )
 
 
@@ -90,7 +91,9 @@ def _prepared_lengths(options: Options, materials: Materials) -> tuple[int, ...]
     lengths = sorted({int(length) for _, _, length in names})
     missing = [length for length in options.lengths if length not in lengths]
     if options.suite not in ("all", "ruler"):
-        raise ConfigError(f"--tasks: prepared samples are RULER's, but --suite is {options.suite}; leave out --suite")
+        raise ConfigError(
+            f"--tasks-file: prepared samples are RULER's, but --suite is {options.suite}; leave out --suite"
+        )
     if missing:
         there = ", ".join(map(format_length, lengths))
         raise ConfigError(
@@ -113,7 +116,7 @@ def select_cases(options: Options, checkpoint: Checkpoint, materials: Materials,
     missing = [case for case in own if case.id in unavailable]
     fatal = missing if len(missing) == len(own) else [case for case in missing if case.task in gated]
     if fatal:
-        raise ConfigError(f"--tasks: {unavailable[fatal[0].id]}")
+        raise ConfigError(f"--tasks-file: {unavailable[fatal[0].id]}")
     if options.signal == "likelihood":
         for case in cases:
             if not case.has_gold:
@@ -128,6 +131,19 @@ def select_cases(options: Options, checkpoint: Checkpoint, materials: Materials,
         ruler_aspects=dict(RULER_ASPECTS),
         task_families={**FAMILIES, **{case.task: case.family for case in cases}},
     )
+
+
+def with_named_tasks(run: Run, names: Sequence[str]) -> Run:
+    """Return the run with the tasks that --tasks names; raise ConfigError for a name that selects no case."""
+    known = dict.fromkeys(name for case in run.cases for name in (case.task, case.category, case.suite))
+    unknown = [name for name in names if name not in known]
+    if not unknown:
+        return replace(run, task_names=tuple(names))
+    if task := TASKS.get(unknown[0]):
+        others = f"the suite {run.options.suite} has no {task.name} at these lengths; give --suite {task.suite}"
+        raise ConfigError(f"--tasks: {others}")
+    hint = known_names(unknown[0], known, listed_by="longctx tasks")
+    raise ConfigError(f"--tasks: unknown {unknown[0]!r}; {hint}")
 
 
 def only_samples(cases: Sequence[Case], given: Sequence[str]) -> tuple[Case, ...]:
@@ -201,10 +217,10 @@ def _check_signal(options: Options, thresholds: Thresholds, cases: Sequence[Case
             )
 
 
-def sort_out_misfits(run: Run, materials: Materials, formatter: PromptFormatter) -> Run:
+def sort_out_misfits(run: Run, materials: Materials, formatter: PromptFormatter, invocation: Invocation) -> Run:
     """Return the run with the cases whose shortest sample exceeds their length in `misfits`.
 
-    A case below the shortest length of its suite that does not fit is skipped rather than failed.
+    A case that does not fit is left out with a line, unless it was named, or none fits.
     """
     fitted, unfit = fit_questions(
         run.available, materials.tasks, formatter, seed=run.options.seed, corpora=materials.corpora
@@ -214,10 +230,20 @@ def sort_out_misfits(run: Run, materials: Materials, formatter: PromptFormatter)
     unfit |= cases_that_cannot_fit(
         run.available, materials.tasks, seed=run.options.seed, formatter=formatter, corpora=materials.corpora
     )
-    short = {}
+    words = {*re.findall(r"\w+", invocation.selection), *run.task_names}
+    is_none_left = len(unfit) == len(run.available)
+    short: dict[str, str] = {}
+    left_out: dict[str, list[str]] = {}
     for case in run.cases:
-        if case.id in unfit and case.length < MIN_LENGTHS.get(case.suite, 0):
+        if case.id not in unfit or case.task in words:
+            continue
+        is_known = case.length < MIN_LENGTHS.get(case.suite, 0)
+        if is_known or not is_none_left:
             short[case.id] = unfit.pop(case.id)
+        if run.is_named(case) and not (is_known or is_none_left):
+            left_out.setdefault(format_length(case.length), []).append(case.task)
+    for length, tasks in left_out.items():
+        invocation.announce(f"left out   {', '.join(tasks)} at {length}: too short for their prompts; name them to see")
     return replace(run, unavailable=run.unavailable | short, misfits=unfit)
 
 
@@ -236,8 +262,11 @@ def check_fit(run: Run, baseline: Baseline | None, invocation: Invocation) -> Ru
         together = [[one] for one in loaded.values()] if options.engine == "vllm" else [list(loaded.values())]
         for checkpoints in together:
             large |= cases_over_memory(options, checkpoints, run.available, workers=workers)
-    ignored = {} if invocation.arguments.plan else large
-    if (fatal := ignored | run.misfits) and not invocation.is_narrowed:
+    fatal = run.misfits | ({} if invocation.arguments.plan else large)
+    if invocation.is_narrowed:
+        # What --tasks names was meant; a case that -k selects fails alone.
+        fatal = {case.id: fatal[case.id] for case in run.cases if case.id in fatal and case.task in run.task_names}
+    if fatal:
         raise ConfigError(_misfit_line(run, fatal))
     return replace(run, misfits=large | run.misfits)
 

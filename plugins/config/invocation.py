@@ -44,7 +44,10 @@ class Invocation:
     local_workers: int | None
     """The number of workers on this machine; None if some of them run on other machines."""
     is_narrowed: bool
-    """True if -k, -m or a test id selects some of the cases, so that a problem of one case need not stop the run."""
+    """True if -k, -m, --tasks or a test id selects some of the cases, so that a problem of one case need not stop the
+    run."""
+    selection: str = ""
+    """The words that select cases, which may name tasks."""
     add_cleanup: Callable[[Callable[[], None]], object]
     """Registers a function to be called when the run ends."""
     announce: Callable[[str], None] = lambda line: None

@@ -32,6 +32,8 @@ from longctx.plugins.config.servers import is_served, named_only, serves_baselin
 from longctx.plugins.journal import JournalError, likelihood_key
 
 CALIBRATION = "calibration:"
+# The ends of names that are of files, also where there is none.
+REPORT_SUFFIXES = (".json", ".jsonl", ".gz", ".zip", ".xml", ".html", ".md", ".toml", ".gguf", ".safetensors")
 # A fingerprint of as many bytes may take seconds to compute.
 ANNOUNCED_BYTES = 2**30
 
@@ -66,9 +68,10 @@ def resolve_baseline(
         return None
     samples = materials.samples_fingerprint(formatter)
     report = None
-    if given.endswith(".json"):
+    path = str(invocation.path(given))
+    if not os.path.isdir(path) and (os.path.exists(path) or given.endswith(REPORT_SUFFIXES)):
         baseline = read_baseline(
-            Path(str(invocation.path(given))),
+            Path(path),
             options,
             samples,
             lambda report: _difference(report, options, materials, formatter),

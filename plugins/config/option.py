@@ -52,6 +52,8 @@ class Option:
     help: str
     """Its meaning, for `--help` and docs/command.md, without the default."""
     metavar: str | None = None
+    aliases: tuple[str, ...] = ()
+    """Other names of it, which users bring from other programs."""
     default: Any = None
     shown_default: str = ""
     """The default as help texts show it; empty for `default` itself."""

@@ -11,11 +11,13 @@ import math
 from argparse import ArgumentParser
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal
 
 from longctx.fixtures.cli import CommandParser
 from longctx.fixtures.dtypes import SELECTABLE
+from longctx.fixtures.shown_text import LEAST_LIKENESS
 from longctx.fixtures.versions import ENGINES
 from longctx.plugins.config.option import NOT_TAKEN, PATHS, Caller, Declarer, Option, Section
 
@@ -77,15 +79,18 @@ OPTIONS: tuple[Option, ...] = (
     Option(flag="--suite", kind="choice", metavar="NAME",
         choices=("ruler", "helmet", "frontier", "all", *SHIPPED_SUITES),
         help="tasks to run: ruler, helmet, all (these two), frontier, "
-        f"{', '.join(SHIPPED_SUITES)}, or a suite of --tasks",
-        shown_default="all, or the suites of --tasks"),
-    Option(flag="--tasks", kind="perhaps path", is_list=True, metavar="FILE",
+        f"{', '.join(SHIPPED_SUITES)}, or a suite of --tasks-file",
+        shown_default="all, or the suites of --tasks-file"),
+    Option(flag="--tasks", kind="perhaps path", is_list=True, metavar="NAMES",
+        help="tasks, categories or suites to measure, such as niah_single_1,vt; longctx tasks lists them",
+        shown_default="all", measure="use task_names, or tasks_file for files"),
+    Option(flag="--tasks-file", kind="perhaps path", is_list=True, metavar="FILE",
         help="TOML files with your own question sets, with commas between them, or a folder with samples that RULER's "
         "scripts or lm-eval prepared; without --suite the run has only their cases"),
     Option(flag="--lengths", kind="text", is_list=True, metavar="8k,128k",
         help="lengths in tokens of the model's tokenizer; 8k is 8192", shown_default="4k to 128k, up to the model's "
         "claim"),
-    Option(flag="--samples", kind="whole number", minimum=1, metavar="N", default=500,
+    Option(flag="--samples", aliases=("--limit",), kind="whole number", minimum=1, metavar="N", default=500,
         help="most questions per case; HELMET's own have 100"),
     Option(flag="--only-samples", kind="text", repeats=True, default=[], metavar="CASE:3,17",
         help="only these samples of a case, such as 'test_ruler[niah_single_2-8k]:3,17', without gates; may be "
@@ -179,6 +184,9 @@ OPTIONS: tuple[Option, ...] = (
     Option(flag="--step", kind="whole number", metavar="N", help="training step shown in reports",
         shown_default="from the path, as in step_1000", accepted="the training step as a whole number of at least 0",
         watch="it is the number in the checkpoint's name", bisect=_ENDPOINTS),
+    Option(flag="--output", kind="folder", metavar="DIR",
+        help="write every report there: report.json, .html, .md, junit.xml and samples.jsonl",
+        watch=_OUT, bisect=_RESULTS, measure="use Report.write"),
     Option(flag="--report-json", kind="file", metavar="FILE", is_report=True, key="json", writes="report",
         help="write the report as JSON, described by plugins/report/schema.json",
         watch=_OUT, bisect=_RESULTS, measure="use Report.write"),
@@ -271,6 +279,12 @@ OPTIONS: tuple[Option, ...] = (
 )
 # fmt: on
 
+OUTPUT_FILES = {
+    "report_json": "report.json", "report_html": "report.html", "report_md": "report.md", "xmlpath": "junit.xml",
+    "samples_jsonl": "samples.jsonl",
+}  # fmt: skip
+"""The files that --output writes, by the attribute of the option of each."""
+
 REMOVED: dict[str, str] = {
     "--order": "leave it out: a watch measures the lowest step first; use --every-nth to catch up",
     "--screen": "use --every-nth, or --samples for less; a suspected loss takes more samples by itself",
@@ -280,7 +294,7 @@ REMOVED: dict[str, str] = {
     "--qa-fill": "use --prompts ruler-paper for random paragraphs, and leave it out for own",
     "--request-timeout": "use --budget, which ends all waits; a request may take 30 minutes, and longer with a thought",
     "--ruler-wording": "use --prompts ruler-paper for the wording of the paper, and leave it out for code",
-    "--samples-from": "use --tasks DIR",
+    "--samples-from": "use --tasks-file DIR",
     "--served-model": "name the model in the address: --base-url URL/models/NAME",
 }
 """The replacements for options of earlier versions, and for their keys in longctx.toml.
@@ -288,14 +302,14 @@ REMOVED: dict[str, str] = {
 Each sentence begins with a verb: "use --other".
 """
 
-# Other names that pytest has for its options.
-_ALIASES = {"--junit-xml": "--junitxml", "--numprocesses": "-n"}
-
 
 def declared_by(*declarers: Declarer) -> tuple[Option, ...]:
     return tuple(option for option in OPTIONS if option.declarer in declarers)
 
 
+# Other names of options, those that pytest has among them.
+_ALIASES = {"--junit-xml": "--junitxml", "--numprocesses": "-n"}
+_ALIASES |= {alias: option.flag for option in OPTIONS for alias in option.aliases}
 SUITE_OPTIONS = declared_by("suite")
 RUN_OPTIONS: Mapping[str, Option] = {option.flag: option for option in declared_by("suite", "command", "pytest")}
 """The options of a run by their flags."""
@@ -308,7 +322,7 @@ PATH_OPTIONS = tuple(option.flag for option in SUITE_OPTIONS if option.kind in (
 def declare(add: Callable[..., Any], options: Iterable[Option]) -> None:
     """Declare options with a function such as `add_argument` of a parser or `addoption` of a group of pytest."""
     for option in options:
-        add(option.flag, **option.declaration)
+        add(option.flag, *option.aliases, **option.declaration)
 
 
 def run_parser(prog: str, description: str = "") -> CommandParser:
@@ -337,6 +351,16 @@ def check_own_values(arguments: Any, command: Literal["watch", "bisect"]) -> Non
         value = getattr(arguments, option.attribute)
         if value is not None and option.kind in ("whole number", "number") and (problem := option.problem(value)):
             raise ValueError(f"{option.flag}: {problem}")
+
+
+def unknown_option(message: str) -> str:
+    """Return one line for the message of a parser that does not understand a command line."""
+    name = message.removeprefix("unrecognized arguments: ").split(" ")[0].partition("=")[0]
+    if not message.startswith("unrecognized arguments: "):
+        return f"{message}; longctx run --help lists all options"
+    near = get_close_matches(name, RUN_OPTIONS, n=1, cutoff=LEAST_LIKENESS)
+    meant = f"did you mean {near[0]}? " if near else ""
+    return f"{name}: no such option; {meant}longctx run --help lists all"
 
 
 def removed_option(name: str) -> str:

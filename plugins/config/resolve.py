@@ -38,6 +38,7 @@ from longctx.fixtures.tasks import (
     known_families,
     required_scores,
     shipped_suite,
+    split_tasks,
 )
 from longctx.fixtures.tasks.prompt_files import PromptsError
 from longctx.fixtures.tasks.task import CannotFit
@@ -51,6 +52,7 @@ from longctx.plugins.config.cases import (
     parse_lengths,
     select_cases,
     sort_out_misfits,
+    with_named_tasks,
 )
 from longctx.plugins.config.invocation import ConfigError, Invocation
 from longctx.plugins.config.materials import Materials, load_materials
@@ -151,7 +153,7 @@ def describe_run(
     `model` is the record of a model that is in memory, and `loaded` are the options that say how it was loaded.
     """
     started = time.time()
-    options = _read_options(invocation)
+    options, arguments = _read_options(invocation), invocation.arguments
     thresholds = load_thresholds(
         Path(options.thresholds), known_tasks=known_families(options.tasks), required=required_scores(options.tasks)
     )
@@ -168,6 +170,8 @@ def describe_run(
         **(loaded or {}),
     )
     run = select_cases(options, checkpoint, materials, thresholds)
+    names = () if arguments.tasks is None else split_tasks(arguments.tasks, None, invocation.directory)[0]
+    run = with_named_tasks(run, names)
     if options.budget_minutes is not None:
         run = replace(run, deadline=started + 60 * options.budget_minutes)
     return run, materials
@@ -190,8 +194,8 @@ def _read_options(invocation: Invocation) -> Options:
         name = "budget_minutes" if option.flag == "--budget" else option.attribute
         if name in names:
             values[name] = value
-    # --tasks names files, or the folder with prepared samples.
-    tasks = invocation.path(arguments.tasks)
+    # --tasks-file names files, or the folder with prepared samples.
+    tasks = invocation.path(arguments.tasks_file)
     prepared = tasks if tasks is not None and os.path.isdir(tasks) else None
     has_tasks_files = _has_tasks_files(arguments) and prepared is None
     suite = shipped_suite(arguments.suite) or arguments.suite
@@ -207,7 +211,9 @@ def _read_options(invocation: Invocation) -> Options:
         "config_override": tuple(values["config_override"]),
         "suite": suite or (FILES if has_tasks_files else "all"),
         "tasks": (
-            find_tasks_files(arguments.tasks, invocation.directory, suite=arguments.suite) if has_tasks_files else ()
+            find_tasks_files(arguments.tasks_file, invocation.directory, suite=arguments.suite)
+            if has_tasks_files
+            else ()
         ),
         "samples_from": prepared,
         "yardstick": str(invocation.path(yardstick)) if yardstick.endswith(".toml") else yardstick,
@@ -240,8 +246,8 @@ def _engine(arguments: Namespace) -> str:
 
 
 def _has_tasks_files(arguments: Namespace) -> bool:
-    """Return True if --tasks is given, or --suite names a shipped tasks file."""
-    return arguments.tasks is not None or shipped_suite(arguments.suite) is not None
+    """Return True if --tasks-file is given, or --suite names a shipped tasks file."""
+    return arguments.tasks_file is not None or shipped_suite(arguments.suite) is not None
 
 
 def prepare(run: Run, materials: Materials, invocation: Invocation) -> Run:
@@ -257,7 +263,7 @@ def prepare(run: Run, materials: Materials, invocation: Invocation) -> Run:
     yardstick, yardstick_warning = _choose_yardstick(run, formatter)
     _check_texts(yardstick, f"{materials.corpora.fingerprint}.{materials.prompts_fingerprint}")
     baseline = resolve_baseline(invocation, options, materials, formatter, endpoint)
-    run = sort_out_misfits(run, materials, formatter)
+    run = sort_out_misfits(run, materials, formatter, invocation)
     run = check_fit(run, baseline, invocation)
     if needs_server and endpoint is None:
         endpoint = open_endpoint(run, invocation)

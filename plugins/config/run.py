@@ -25,9 +25,19 @@ class BaselineError(ValueError):
     """A baseline without samples to compare with; the message is one line with the remedy."""
 
 
+OTHER_FILES = {
+    b"\x1f\x8b": "compressed by gzip", b"pk": "a zip archive", b"gguf": "a GGUF file", b"<!doc": "a page in HTML",
+    b"<": "XML", b"#": "Markdown or TOML",
+}  # fmt: skip
+"""What a file that is no JSON report is, by its first bytes."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run(RunFacts):
     """One pytest run. The controller builds it from the command line and sends it to every worker."""
+
+    task_names: tuple[str, ...] = ()
+    """The tasks, categories and suites of --tasks; empty for all of --suite."""
 
     ruler_aspects: dict[str, str] = field(default_factory=dict)
     """All tasks of RULER with their aspect."""
@@ -81,6 +91,10 @@ class Run(RunFacts):
             gpus=options.gpus_per_worker,
             overrides=options.config_override,
         )
+
+    def is_named(self, case: Case) -> bool:
+        """Return True if --tasks selects the case, or is not given."""
+        return not self.task_names or not {case.task, case.category, case.suite}.isdisjoint(self.task_names)
 
     def key(self, case: Case, index: int) -> str:
         """Return the key of a sample in the journal; models that read the same samples share it."""
@@ -176,7 +190,12 @@ def _report(path: Path) -> JsonReport:
             f"--baseline: cannot read {path} ({error.strerror}); give a JSON report or a checkpoint"
         ) from error
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise BaselineError(f"--baseline: {path} is not JSON ({error}); give a file of --report-json") from error
+        start = read_outside(path)[:5].lower()
+        kinds = [kind for first, kind in OTHER_FILES.items() if start.startswith(first)]
+        kind = kinds[0] if kinds else f"not JSON ({error})"
+        raise BaselineError(
+            f"--baseline: {path} is {kind}; give a file of --report-json, or a checkpoint directory"
+        ) from error
     except ValueError as error:
         problem = f"({error})"
     raise BaselineError(f"--baseline: {path} is not a {REPORT_SCHEMA} {problem}; give a file of --report-json")

@@ -6,6 +6,7 @@ Both packages are optional.
 from __future__ import annotations
 
 import importlib.util
+import sys
 from pathlib import Path
 
 from longctx.fixtures.lengths import format_length
@@ -28,7 +29,7 @@ class ScalarsError(RuntimeError):
 def check_extra(name: str) -> None:
     """Raise ScalarsError if the package of a dashboard's option is not installed."""
     if importlib.util.find_spec(EXTRAS[name]) is None:
-        raise ScalarsError(f"--{name}: {EXTRAS[name]} is not installed; pip install 'longctx-gates[{name}]'")
+        raise ScalarsError(f"--{name}: {EXTRAS[name]} is not installed; {sys.executable} -m pip install {EXTRAS[name]}")
 
 
 def scalars(document: JsonReport) -> dict[str, float]:

@@ -100,7 +100,7 @@ class SampleBuilder:
         """Return a sample, which depends on nothing but its identity; raise CannotFit or CorpusError."""
         task = self.tasks[case.task]
         if task.version is not None and task.version(case.length) != case.version:
-            raise CorpusError(f"--tasks: the files of {case.task} changed after the run began; start it again")
+            raise CorpusError(f"--tasks-file: the files of {case.task} changed after the run began; start it again")
         return task.sample(case.length, index, seed=self.seed, tokenizer=self.formatters[0], corpora=self.corpora)
 
     def begin(self, panel: Panel, samples: Mapping[str, SampleRef], *, with_gold: bool = False) -> Future[Built]:

@@ -113,9 +113,9 @@ def start_worker(run: Run, selected: Sequence[Case], engines: Engines, *, parent
             if (version := tasks[case.task].version) is not None and version(case.length) != case.version
         ]
     except (CorpusError, KeyError) as error:
-        raise EngineError(f"--tasks: the files were changed during the run ({error}); start again") from error
+        raise EngineError(f"--tasks-file: the files were changed during the run ({error}); start again") from error
     if changed:
-        raise EngineError(f"--tasks: the questions of {changed[0]} were changed during the run; start again")
+        raise EngineError(f"--tasks-file: the questions of {changed[0]} were changed during the run; start again")
     return Worker(
         run,
         selected,

@@ -200,7 +200,9 @@ def load_thresholds(
     names = {gate.name for gate in gates}
     for task, above in (required or {}).items():
         if task in names:
-            raise ThresholdsError(f"--tasks: above of {task!r}: the thresholds have a gate of that name; remove one")
+            raise ThresholdsError(
+                f"--tasks-file: above of {task!r}: the thresholds have a gate of that name; remove one"
+            )
         gates.append(Gate(name=task, kind="level", tasks=(task,), above=above))
     for place, gate in enumerate(gates):
         settings = regression if gate.kind in COMPARED_KINDS else verdict

@@ -110,7 +110,7 @@ COMMAND_RUNS = {
     "longctx recipes": CommandRun(shows="smoke.sh"),
     "longctx recipes DIR": CommandRun(writes="DIR/smoke.sh"),
     "longctx calibration OUT": CommandRun(writes="OUT/model.safetensors"),
-    "longctx run --help": CommandRun(shows="--tasks FILE"),
+    "longctx run --help": CommandRun(shows="--tasks-file FILE"),
     # Runs of the suite that need more than a model; all others are measured as they are.
     "longctx run --model ckpt --data-dir DIR": CommandRun(
         small="--suite helmet --lengths 4k --samples 1 -k ruler_niah_multivalue", codes=(0, 1),
@@ -124,11 +124,13 @@ COMMAND_RUNS = {
         small="--lengths 4k --samples 1 -k json_kv", needs=(checkpoint("PATH"), published_data, helmet_clone),
         before="longctx fetch helmet-prompts --from HELMET --to helmet.toml", shows="json_kv",
     ),
-    "longctx run --model ckpt --tasks longbench": CommandRun(
+    "longctx run --model ckpt --tasks-file longbench": CommandRun(
         small="--lengths 4k --samples 1 -k longbench_trec", needs=(checkpoint("ckpt"), longbench), codes=(0, 1),
         shows="longbench_trec",
     ),
-    "longctx run --model calibration:4k --tasks contracts.toml": CommandRun(needs=(contracts,), shows=r"all +1 +\d+ "),
+    "longctx run --model calibration:4k --tasks-file contracts.toml": CommandRun(
+        needs=(contracts,), shows=r"all +1 +\d+ ",
+    ),
     "longctx run --model path/to/ckpt --yardstick": CommandRun(
         small=NEEDLE, needs=(checkpoint("path/to/ckpt"),), shows=r"niah_single_2 +\*? +100.0", codes=(0, 1),
         before="pytest --model calibration:4k --suite ruler --lengths 4k --samples 1 --report-json out/reference.json;"
@@ -141,7 +143,7 @@ COMMAND_RUNS = {
     "longctx run --model PADDED --baseline": CommandRun(
         small=NEEDLE, needs=(checkpoint("PADDED", "CKPT"),), codes=(0, 1), shows="baseline +.*CKPT"
     ),
-    "longctx run --model CKPT --tasks DIR": CommandRun(
+    "longctx run --model CKPT --tasks-file DIR": CommandRun(
         small="--samples 1", needs=(checkpoint("CKPT"), published_data), shows="niah_multivalue", codes=(0, 1),
     ),
     "longctx run --model converted --baseline": CommandRun(

@@ -16,7 +16,7 @@ BEGIN, END = "<!-- made from plugins/config/options.py -->", "<!-- end -->"
 LINKS = {
     "--series": "verdicts.md",
     "--chosen-from": "verdicts.md",
-    "--tasks": "own-questions.md",
+    "--tasks-file": "own-questions.md",
     "--signal": "likelihood.md",
     "--data-dir": "suites.md",
     "--prompts": "ruler.md#differences-from-the-public-scripts",

@@ -1,4 +1,4 @@
-"""Malformed tasks files and question files of `--tasks`, and malformed files that describe a run."""
+"""Malformed tasks files and question files of `--tasks-file`, and malformed files that describe a run."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def run_files(random: Random, sound: Sound, folder: Path) -> Program:
 
 
 def _plan(sound: Sound, path: Path) -> Command:
-    return suite(f"--model={sound.checkpoint}", f"--tasks={path}", *SMALL[1:3], "-p", "no:xdist", "--plan")
+    return suite(f"--model={sound.checkpoint}", f"--tasks-file={path}", *SMALL[1:3], "-p", "no:xdist", "--plan")
 
 
 def _rows(random: Random, name: str) -> bytes:

@@ -79,7 +79,7 @@ RUNS = {
     ),
     "likelihood": _run(f"{MODEL} --signal both --lengths 512,1k --samples 2 -k single_2 --thresholds needle.toml"),
     "frontier": _run(f"{MODEL.replace('ruler', 'frontier')} --lengths 4k --samples 2 -k 'mrcr_2 or not_in_text'"),
-    "questions": _run(f"{MODEL.replace('--suite ruler ', '')} --tasks own.toml --lengths 512 --samples 4"),
+    "questions": _run(f"{MODEL.replace('--suite ruler ', '')} --tasks-file own.toml --lengths 512 --samples 4"),
     "invariance": _run(f"{MODEL} --invariance --lengths 512 --samples 2 -k single_2 --thresholds needle.toml"),
     "only samples": _run(f"{MODEL} --lengths 512 --samples 6 --only-samples 'test_ruler[niah_single_2-512]:1,4'"),
     "error": _run(f"{MODEL} --lengths 512 --samples 2 -k 'single_2 or vt' --thresholds gates.toml"),

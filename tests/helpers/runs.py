@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import re
+import shlex
 import struct
 import subprocess
 from collections.abc import Mapping
@@ -212,10 +213,12 @@ def usage_error(*arguments: str) -> str:
     The calling test fails if the options are valid.
     """
     location = (f"--rootdir={REPOSITORY}", str(REPOSITORY / CASES_DIRECTORY))
-    config = pytest.Config.fromdictargs({}, ["--capture=no", *location, "--suite=ruler", *arguments])
-    with pytest.raises(pytest.UsageError) as error:
+    try:
+        config = pytest.Config.fromdictargs({}, ["--capture=no", *location, "--suite=ruler", *arguments])
         collection.pytest_configure(config)
-    return str(error.value)
+    except pytest.UsageError as error:
+        return str(error)
+    pytest.fail(f"{shlex.join(arguments)} is accepted")
 
 
 def calibration_checkpoint(spec: str) -> Path:

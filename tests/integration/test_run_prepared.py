@@ -37,7 +37,7 @@ def test_a_prepared_folder_runs_under_gates(tmp_path: Path) -> None:
     file.write_text("".join(json.dumps(record) + "\n" for record in records))
     (tmp_path / "gates.toml").write_text(GATES)
     completed = run_pytest(
-        tmp_path, "--model=calibration:1k", f"--tasks={tmp_path}/data", f"--thresholds={tmp_path}/gates.toml",
+        tmp_path, "--model=calibration:1k", f"--tasks-file={tmp_path}/data", f"--thresholds={tmp_path}/gates.toml",
         f"--report-json={tmp_path}/report.json", "--full",
     )  # fmt: skip
     (case,) = completed.cases.values()
@@ -46,6 +46,8 @@ def test_a_prepared_folder_runs_under_gates(tmp_path: Path) -> None:
     (gate,) = completed.report["gates"]
     assert (gate["length"], gate["verdict"], gate["samples"]) == (512, "pass", 24)
     (tmp_path / "refused").mkdir()
-    refused = run_pytest(tmp_path / "refused", "--model=calibration:1k", f"--tasks={tmp_path}/data", "--lengths=1k")
+    refused = run_pytest(
+        tmp_path / "refused", "--model=calibration:1k", f"--tasks-file={tmp_path}/data", "--lengths=1k"
+    )
     assert refused.exit_code == 4
     assert "has no samples of 1k; it has 512" in (refused.folder / "stderr").read_text()

@@ -53,7 +53,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> CompletedRun:
     checkpoint = calibration_checkpoint("512")
     with served_needles(512, checkpoint) as address:
         return run_pytest(
-            folder, "--suite=tasks", f"--tasks={folder}/contracts.toml", f"--model={checkpoint}", address,
+            folder, "--suite=tasks", f"--tasks-file={folder}/contracts.toml", f"--model={checkpoint}", address,
             "--lengths=512,2k", f"--report-json={folder}/report.json",
         )  # fmt: skip
 

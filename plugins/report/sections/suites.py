@@ -1,4 +1,4 @@
-"""The suites: the parts of the report on HELMET, the frontier tasks and tasks files (--tasks), and all means.
+"""The suites: the parts of the report on HELMET, the frontier tasks and tasks files (--tasks-file), and all means.
 
 HELMET's categories and their average are those of its paper (Yen et al. 2025, §2.1).
 """

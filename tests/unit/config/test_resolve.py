@@ -160,7 +160,7 @@ def test_options_that_took_over_others_keep_their_meaning(tmp_path: Path) -> Non
     assert (options.base_url, options.served_model, options.api, options.chat) == (url, "prod/llama", "chat", "auto")
     assert options.nli_model == str(tmp_path / "work" / "data" / "nli")
     options = _read_options(
-        invocation(tmp_path, base_url=url, prompts="ruler-paper", tasks="data", thinking_budget=6000)
+        invocation(tmp_path, base_url=url, prompts="ruler-paper", tasks_file="data", thinking_budget=6000)
     )
     assert (options.base_url, options.served_model, options.api) == (url, None, "completions")
     assert (options.prompts, options.qa_fill) == (str(RULER_PAPER_PROMPTS), "random")

@@ -150,7 +150,7 @@ def check_file_refusal(path: Path, said: str) -> None:
     with pytest.raises(QuestionsError) as caught:
         versions_of(path)
     message = str(caught.value)
-    assert message.startswith("--tasks: ")
+    assert message.startswith("--tasks-file: ")
     assert said in message
     assert "\n" not in message
 

@@ -1,4 +1,4 @@
-"""--tasks FILE: rows become samples, and a fault of a file is one line with file, line and key."""
+"""--tasks-file FILE: rows become samples, and a fault of a file is one line with file, line and key."""
 
 from __future__ import annotations
 

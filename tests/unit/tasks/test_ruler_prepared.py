@@ -113,7 +113,7 @@ def test_a_prepared_prompt_may_exceed_its_length_by_a_chat_template_only(tmp_pat
 
 
 def test_a_folder_without_prepared_samples_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(CorpusError, match=r"--tasks: .*: no such folder"):
+    with pytest.raises(CorpusError, match=r"--tasks-file: .*: no such folder"):
         with_prepared(Corpora(), tmp_path / "none", ["vt"])
     write_lines(tmp_path / "vt/validation.jsonl", [{"input": TEXT, "outputs": ["1"]}])
     with pytest.raises(CorpusError, match="no prepared samples of RULER's tasks"):
