@@ -386,3 +386,6 @@ def _describe_in_junit(config: pytest.Config, document: JsonReport) -> None:
             ElementTree.SubElement(properties, "property", name=name, value=bin_xml_escape(value))
         # The schema wants the properties before everything else.
         test.insert(0, properties)
+        if entry.seconds is not None:
+            # Cases of a length are measured together, by the test of the first one.
+            test.set("time", f"{entry.seconds:.3f}")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import shlex
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,7 @@ from msgspec import structs
 
 from longctx.ci.checkpoint_dirs import StepReader
 from longctx.ci.suite_options import SuiteOptions
-from longctx.ci.watch.alert_text import AlertText, headline
+from longctx.ci.watch.alert_text import AlertText, broken, headline
 from longctx.ci.watch.alerts import Alert, find_alerts
 from longctx.ci.watch.history import History, Search, Stage, WatchedCheckpoint
 from longctx.ci.watch.notify import Notice, due_stage
@@ -187,12 +189,11 @@ def test_an_alert_says_what_to_do_and_the_steps_that_a_search_has_found(tmp_path
         "case": "a-4k: -40.0 [-45.0, -35.0] on 48 pairs",
         "first bad": f"{tmp_path}/step-6",
         "last good": f"{tmp_path}/step-3",
-        "report": "/out/step-6.html",
         "again": f"longctx run --model {tmp_path}/step-6 --baseline {tmp_path}/step-1 --lengths 4k "
         f"-k 'test_ruler[a-4k]' --samples 48 --journal {folder}/journal",
         "bisect": f"longctx bisect --good {tmp_path}/step-3 --bad {tmp_path}/step-6 --out {folder} "
         f"--case 'test_ruler[a-4k]' --samples 48 -k vt --checkpoints '{tmp_path}/*[0-9]*'",
-        "cause": f"longctx diagnose {tmp_path}/step-1 {tmp_path}/step-6 --report /out/step-6.json "
+        "cause": f"longctx diagnose {tmp_path}/step-3 {tmp_path}/step-6 --report /out/step-6.json "
         f"--case 'test_ruler[a-4k]' --out {folder}",
     }
     paths = {"last_path": f"{tmp_path}/step-5", "last_good_path": f"{tmp_path}/step-4"}
@@ -205,4 +206,14 @@ def test_an_alert_says_what_to_do_and_the_steps_that_a_search_has_found(tmp_path
     assert f"longctx diagnose {tmp_path}/step-4 {tmp_path}/step-5 " in facts["cause"]
     # The neighbours are no longer there: those that were measured are compared.
     (tmp_path / "step-4").rmdir()
-    assert f"longctx diagnose {tmp_path}/step-1 {tmp_path}/step-6 " in dict(text.facts(alert))["cause"]
+    assert f"longctx diagnose {tmp_path}/step-3 {tmp_path}/step-6 " in dict(text.facts(alert))["cause"]
+
+
+def test_a_long_command_is_broken_into_lines_that_a_shell_joins() -> None:
+    words = ["longctx", "run", "-k", "a or 'b'", *(f"--option-{number}=value" for number in range(20))]
+    lines = broken(shlex.join(words), is_command=True)
+    assert len(lines) > 3
+    assert max(map(len, lines)) <= 102
+    printed = ["sh", "-c", "printf '%s\\n' " + "\n".join(lines)]
+    assert subprocess.run(printed, capture_output=True, text=True, check=True).stdout.splitlines() == words
+    assert max(map(len, broken("why " * 100))) <= 100
