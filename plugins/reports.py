@@ -13,6 +13,7 @@ from collections.abc import Generator, Mapping
 from datetime import UTC, datetime
 from itertools import permutations
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import msgspec
@@ -21,7 +22,7 @@ from msgspec import structs
 
 from longctx.fixtures.atomic_files import write_file
 from longctx.fixtures.outside_files import absolute
-from longctx.fixtures.records.report import JsonReport
+from longctx.fixtures.records.report import JsonReport, ReportVerdict
 from longctx.fixtures.shown_text import visible, visible_data, visible_line, without_commands
 from longctx.plugins.collection import usage_error
 from longctx.plugins.config.invocation import typed_command
@@ -326,6 +327,16 @@ def _check_writable(flag: str, target: Path, *, is_folder: bool) -> None:
         ) from error
 
 
+def _add_failed_run(xml: Any, verdict: ReportVerdict) -> None:
+    """Add a failed test for a run that ended badly without one, such as by Ctrl-C: CI would show it as passed."""
+    if not verdict.exit_code or xml.stats["failure"] + xml.stats["error"]:
+        return
+    call = passed_report("run", "longctx", "call")
+    call.outcome, call.longrepr = "failed", next(iter(verdict.reasons), f"exit code {verdict.exit_code}")
+    xml.pytest_runtest_logreport(call)
+    xml.pytest_runtest_logreport(passed_report("run", "longctx", "teardown"))
+
+
 def _describe_in_junit(config: pytest.Config, document: JsonReport) -> None:
     """Add the facts of the run and of every case to the JUnit report; workers know neither.
 
@@ -358,17 +369,7 @@ def _describe_in_junit(config: pytest.Config, document: JsonReport) -> None:
         xml.add_global_property("run.exit_code", str(verdict.exit_code))
         for reason in verdict.reasons:
             xml.add_global_property("run.reason", reason)
-    stats = xml.stats
-    if verdict is not None and verdict.exit_code and not stats["failure"] + stats["error"]:
-        # An interrupted run has no failed test, and CI would show it as passed.
-        for when in ("call", "teardown"):
-            report = passed_report("run", "longctx", when)
-            if when == "call":
-                report.outcome, report.longrepr = (
-                    "failed",
-                    next(iter(verdict.reasons), f"exit code {verdict.exit_code}"),
-                )
-            xml.pytest_runtest_logreport(report)
+        _add_failed_run(xml, verdict)
     # A test that its worker died over has no name; the worker that finished the case reports it under its name.
     xml.node_reporters_ordered = [node for node in xml.node_reporters_ordered if node.to_xml().get("name")]
     entries = {entry.id: entry for entry in document.cases}
