@@ -227,7 +227,7 @@ def _log_gates(session: pytest.Session, evaluation: Evaluation) -> None:
     Fail the run if one of them or any case fails it.
     """
     run = session.config.stash[RUN]
-    narrowed = evaluation.is_narrowed(run.available)
+    narrowed = evaluation.is_narrowed(run.wanted)
     place = visible_line(Path(run.options.thresholds).name)
     tests = [_gate_reports(verdict, place=place, narrowed=narrowed) for verdict in evaluation.verdicts]
     bad = sorted(case for case, diagnosis in evaluation.diagnoses.items() if diagnosis.bad)

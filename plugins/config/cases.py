@@ -244,7 +244,7 @@ def sort_out_misfits(run: Run, materials: Materials, formatter: PromptFormatter,
             left_out.setdefault(format_length(case.length), []).append(case.task)
     for length, tasks in left_out.items():
         invocation.announce(f"left out   {', '.join(tasks)} at {length}: too short for their prompts; name them to see")
-    return replace(run, unavailable=run.unavailable | short, misfits=unfit)
+    return replace(run, unavailable=run.unavailable | short, left_out=frozenset(short), misfits=unfit)
 
 
 def check_fit(run: Run, baseline: Baseline | None, invocation: Invocation) -> Run:

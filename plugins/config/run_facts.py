@@ -49,6 +49,8 @@ class RunFacts:
     """The checkpoint under test."""
     cases: tuple[Case, ...]
     """Every case that the options select, including those in `unavailable` and `misfits`."""
+    left_out: frozenset[str] = frozenset()
+    """The ids of the cases that were not named and whose prompts are longer than their length."""
     unavailable: dict[str, str] = field(default_factory=dict)
     """The cases that lack data, a judge or enough length, keyed by case id, with the reason; they are skipped."""
     misfits: dict[str, str] = field(default_factory=dict)
@@ -76,6 +78,11 @@ class RunFacts:
     """The gates and look schedule, limited to the families of tasks that the run has."""
     baseline: Baseline | None = None
     """The model that the checkpoint is compared with."""
+
+    @property
+    def wanted(self) -> tuple[Case, ...]:
+        """The available cases, and those left out because their prompts do not fit."""
+        return tuple(case for case in self.cases if case.id in self.left_out or case.id not in self.unavailable)
 
     @property
     def available(self) -> tuple[Case, ...]:

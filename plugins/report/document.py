@@ -61,7 +61,7 @@ PACKAGES = ("pytest", "pytest-xdist", "transformers", "torch", "tokenizers", "nu
 def document(summary: RunSummary) -> JsonReport:
     """Return the report of a run, from which every other report is made."""
     evaluation, run = summary.evaluation, summary.run
-    findings, narrowed = summary.invariance, evaluation.is_narrowed(run.available)
+    findings, narrowed = summary.invariance, evaluation.is_narrowed(run.wanted)
     named = named_gates(evaluation.thresholds, evaluation.measured.scope)
     report = JsonReport(
         schema="longctx-report/1",
@@ -146,7 +146,7 @@ def _run(summary: RunSummary) -> ReportRun:
         options=msgspec.to_builtins(run.options),
         versions={"python": platform.python_version()} | {name: version(name) for name in PACKAGES},
         hardware=summary.facts.hardware if summary.facts else None,
-        partial=summary.evaluation.is_narrowed(run.available) or any(c.id not in measured.results for c in cases),
+        partial=summary.evaluation.is_narrowed(run.wanted) or any(c.id not in measured.results for c in cases),
         interrupted=bool(measured.unfinished),
         deselected=len(run.available) - len(cases),
         tokens=tokens_of(measured),

@@ -134,7 +134,7 @@ class Controller:
 
 def fails(run: Run, evaluation: Evaluation) -> bool:
     """Return True if a gate, a floor, a loss against the baseline or a case without a result fails the run."""
-    narrowed = evaluation.is_narrowed(run.available)
+    narrowed = evaluation.is_narrowed(run.wanted)
     if any(blocks(verdict, narrowed=narrowed) for verdict in evaluation.verdicts):
         return True
     if any(one.bad and case_blocks(one, run.thresholds) for one in evaluation.diagnoses.values()):

@@ -37,9 +37,9 @@ class Evaluation:
     likelihood: tuple[PanelLikelihood, ...] = ()
     """The likelihoods of gold answers on every panel where some were measured."""
 
-    def is_narrowed(self, available: Sequence[Case]) -> bool:
-        """Return True if some of the available cases were not selected, or an interruption ended the run."""
-        return bool(self.measured.unfinished) or len(self.measured.scope.cases) < len(available)
+    def is_narrowed(self, wanted: Sequence[Case]) -> bool:
+        """Return True if some of the wanted cases were not selected, or an interruption ended the run."""
+        return bool(self.measured.unfinished) or len(self.measured.scope.cases) < len(wanted)
 
 
 def evaluate(thresholds: Thresholds, measured: Measured) -> Evaluation:

@@ -51,7 +51,7 @@ def partial_note(document: JsonReport) -> str:
     if not run.partial:
         return ""
     if not run.deselected:
-        return "partial: cases returned no result"
+        return "partial: some cases were left out, or returned no result"
     return f"partial: {plural(run.deselected, 'case', 'cases')} deselected"
 
 
