@@ -242,7 +242,9 @@ def sort_out_misfits(run: Run, materials: Materials, formatter: PromptFormatter,
             short[case.id] = unfit.pop(case.id)
         if run.is_named(case) and not (is_known or is_none_left):
             left_out.setdefault(format_length(case.length), []).append(case.task)
-    for length, tasks in left_out.items():
+    # A keyword that names tasks leaves out the others by itself.
+    is_asked = not invocation.selection.strip() or "not" in words
+    for length, tasks in left_out.items() if is_asked else ():
         invocation.announce(f"left out   {', '.join(tasks)} at {length}: too short for their prompts; name them to see")
     return replace(run, unavailable=run.unavailable | short, left_out=frozenset(short), misfits=unfit)
 

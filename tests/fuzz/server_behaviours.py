@@ -23,13 +23,13 @@ def finish_reasons() -> Iterator[Behaviour]:
     at = ("choices", 0, "finish_reason")
     wrong: tuple[Any, ...] = (
         "error", "abort", "content_filter", "repetition", "tool_calls", "function_call", "model_length", "cancelled",
-        "insufficient_system_resource", "timeout", "unknown", "not_finished", "", " stop", "stop\0", None, 0, 1,
+        "insufficient_system_resource", "timeout", "unknown", "not_finished", "", None, 0, 1,
         True, [], ["stop"], {"type": "stop"}, DELETED,
     )  # fmt: skip
     for number, value in enumerate(wrong):
         name = "missing" if value is DELETED else f"{number} {value!r}"
         yield Behaviour(kind="finish reason", name=name, respond=changed(*at, to=value))
-    for value in ("stop", "STOP", "eos", "eos_token", "stop_sequence", "end_turn"):
+    for value in ("stop", " stop", "STOP", "eos", "eos_token", "stop_sequence", "end_turn"):
         yield Behaviour(kind="right finish reason", name=value, respond=changed(*at, to=value), is_sound=True)
     # The reply counts three tokens, and every request asks for more.
     for value in ("length", "max_tokens"):

@@ -36,7 +36,7 @@ UNUSABLE_OPTIONS: dict[str, tuple[tuple[str, ...], str]] = {
     ),
     "an empty data directory": ((*MODEL, "--data-dir", "{here}"), "--data-dir: .*: none of the known files; .*"),
     "a too short length": (
-        (*MODEL, "--lengths", "512", "--samples", "1"),
+        (*MODEL, "--lengths", "512", "--samples", "1", "--tasks", "vt,cwe"),
         r"vt at 512 tokens cannot fit: .*; cwe at 512 tokens cannot fit: .* take (\d+); use --lengths \1 or more, "
         "or leave them out with -k 'not \\[vt-512\\] and not \\[cwe-512\\]'",
     ),

@@ -39,7 +39,7 @@ def test_answers_and_likelihoods_are_those_of_the_hf_engine(monkeypatch: pytest.
 
 @pytest.mark.skipif("LONGCTX_VLLM_MODEL" not in os.environ, reason="needs a checkpoint in LONGCTX_VLLM_MODEL")
 def test_a_real_checkpoint_answers_as_with_the_hf_engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    compare(os.environ["LONGCTX_VLLM_MODEL"], RULER, length=512, samples=2, monkeypatch=monkeypatch)
+    compare(os.environ["LONGCTX_VLLM_MODEL"], RULER, length=1024, samples=2, monkeypatch=monkeypatch)
 
 
 def compare(path: str, tasks: Sequence[str], *, length: int, samples: int, monkeypatch: pytest.MonkeyPatch) -> None:

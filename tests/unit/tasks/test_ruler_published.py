@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,7 +12,44 @@ import pytest
 from longctx.fixtures.cases import samples_fingerprint
 from longctx.fixtures.corpora import Corpora, load_corpora
 from longctx.fixtures.corpora.schema import ParagraphQuestion
+from longctx.fixtures.preflight import sample_problems
+from tests.helpers.paths import REPOSITORY
 from tests.helpers.tiny_tokenizers import RULER, formatter
+
+ESSAYS = ("niah_single_2", "niah_single_3", "niah_multikey_1", "niah_multivalue", "niah_multiquery")
+
+
+@pytest.fixture(scope="module")
+def data_dir() -> Path:
+    """The directory LONGCTX_DATA_DIR, or shared/data beside the repository."""
+    places = (os.environ.get("LONGCTX_DATA_DIR"), REPOSITORY.parent / "shared" / "data")
+    drawn = [Path(place) for place in places if place and Path(place).is_dir()]
+    if not drawn or "archive" in load_corpora(drawn[0]).sources.values():
+        pytest.skip("no published data: set LONGCTX_DATA_DIR")
+    return drawn[0]
+
+
+@pytest.fixture(scope="module")
+def published(data_dir: Path) -> Corpora:
+    return load_corpora(data_dir)
+
+
+@pytest.mark.parametrize("task", RULER)
+def test_samples_of_published_texts_are_sound(task: str, published: Corpora) -> None:
+    for index in range(4):
+        sample = RULER[task].sample(4096, index, seed=0, tokenizer=formatter(), corpora=published)
+        assert sample_problems(sample, RULER[task], formatter()) == []
+        assert sample.source == ("published" if task in (*ESSAYS, "qa_1", "qa_2") else "archive")
+
+
+@pytest.mark.parametrize("task", ["qa_1", "qa_2"])
+def test_no_published_question_contains_its_answer(task: str, published: Corpora) -> None:
+    """Some do: to give such a question back would score as an answer."""
+    questions = published.squad if task == "qa_1" else published.hotpot
+    for index in range(min(60, len(questions.questions))):
+        sample, _ = RULER[task].shortest_draft(4096, index, seed=0, tokenizer=formatter(), corpora=published)
+        echo = f"{sample.question} {sample.answer_prefix}".lower()
+        assert not any(answer.lower() in echo for answer in sample.references)
 
 
 def shown_paragraphs(
