@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from longctx.fixtures.engines import EngineSettings
+from longctx.fixtures.engines.base import LocalSettings
 from longctx.fixtures.engines.hf.settings import HfSettings
 from longctx.fixtures.engines.openai.endpoint import Endpoint, ServerSettings
 from longctx.fixtures.engines.vllm.execution import VllmSettings
@@ -67,21 +68,7 @@ class Run(RunFacts):
                 timeout_seconds=options.request_timeout,
                 deadline=self.deadline,
             )
-        if options.engine == "vllm":
-            # Prompts of another tokenizer and prepared ones may be longer than their length.
-            longest = max((case.length for case in self.cases), default=0)
-            return VllmSettings(
-                device=options.device,
-                dtype=options.dtype,
-                attention=options.attention,
-                batch_size=options.batch_size,
-                prefill_chunk=options.prefill_chunk,
-                thinking_tokens=options.thinking_budget,
-                gpus=options.gpus_per_worker,
-                overrides=options.config_override,
-                context_tokens=longest + longest // 8,
-            )
-        return HfSettings(
+        local = LocalSettings(
             device=options.device,
             dtype=options.dtype,
             attention=options.attention,
@@ -91,6 +78,11 @@ class Run(RunFacts):
             gpus=options.gpus_per_worker,
             overrides=options.config_override,
         )
+        if options.engine != "vllm":
+            return HfSettings(**asdict(local))
+        # Prompts of another tokenizer and prepared ones may be longer than their length.
+        longest = max((case.length for case in self.cases), default=0)
+        return VllmSettings(**asdict(local), context_tokens=longest + longest // 8)
 
     def is_named(self, case: Case) -> bool:
         """Return True if --tasks selects the case, or is not given."""

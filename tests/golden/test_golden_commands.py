@@ -38,4 +38,4 @@ def test_a_journal_of_today_is_continued_without_a_new_answer(tmp_path: Path) ->
     if versions_of_journal() != here:
         pytest.skip(f"the journal has answers of {versions_of_journal()}, and this is {here}")
     printed = continued(tmp_path)
-    assert re.search(r" samples, 0 now in ", printed)
+    assert re.search(r" samples, 0 answered now in ", printed)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 
-from tests.helpers.runs import NEEDLES, ONLY_NEEDLES, CompletedRun, calibration_checkpoint, completed_run
+from tests.helpers.runs import NEEDLES, ONLY_NEEDLES, CompletedRun, calibration_checkpoint, completed_run, run_pytest
 from tests.helpers.workers import run_of
 
 GATES = f"""
@@ -91,3 +94,13 @@ def test_the_details_of_a_gate_are_properties_of_its_junit_test_case(narrowed: C
         assert properties["verdict"] == gate["verdict"]
         assert float(properties["required"]) == gate["required"]
         assert properties.get("measured") == (None if gate["measured"] is None else str(gate["measured"]))
+
+
+def test_tasks_that_do_not_fit_a_length_are_left_out_and_fail_no_gate(tmp_path: Path) -> None:
+    report_file = tmp_path / "report.json"
+    options = ("--lengths=512", "--samples=1", "--device=cpu", f"--report-json={report_file}")
+    run = run_pytest(tmp_path, "--model=calibration:512", *options)
+    assert "left out   vt, cwe at 512: too short for their prompts; name them to see" in run.output
+    report = json.loads(report_file.read_text())
+    words = {gate["name"]: gate["verdict"] for gate in report["gates"] if gate["blocking"]}
+    assert (run.exit_code, words, len(report["cases"])) == (0, {"effective length": "not measured"}, 11)

@@ -67,7 +67,7 @@ def cost_text(document: JsonReport) -> str:
         share = f" (1/{tokens.full_run_equivalent / tokens.computed:.1f} of a full run)"
     computed = "unknown" if tokens.computed is None else f"{tokens.computed:,}"
     cost = f"{computed} tokens computed{share}, {samples_text(document)}"
-    return f"{cost}, {run.computed_samples:,} now in {run.seconds:,.0f} s"
+    return f"{cost}, {run.computed_samples:,} answered now in {run.seconds:,.0f} s"
 
 
 def cost_notes(document: JsonReport) -> list[Note]:

@@ -43,8 +43,11 @@ def failure_notes(document: JsonReport, most: int) -> list[Note]:
     shown = [Note(name="below 100", text=f"{count} of {len(document.cases)} cases{example}")]
     for row in rows:
         score, kinds, expected, answer = (cell.text for cell in row.cells)
-        texts = f"expected {one_line(expected, TEXT_WIDTH)!r}, got {one_line(answer, TEXT_WIDTH)!r}"
-        shown.append(Note(text=f"{row.name}: {score}, {kinds}; {texts}"))
+        text = f"{row.name}: {score}, {kinds}"
+        # Result files of other programs may have scores alone.
+        if expected:
+            text += f"; expected {one_line(expected, TEXT_WIDTH)!r}, got {one_line(answer, TEXT_WIDTH)!r}"
+        shown.append(Note(text=text))
     return shown
 
 

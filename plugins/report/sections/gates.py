@@ -59,13 +59,14 @@ def run_verdict(report: JsonReport, exit_code: int | None = None, page: Path | N
     word: Literal["pass", "fail", "undecided", "not measured"] = "not measured"
     if reasons:
         word = "fail"
+    elif report.run.interrupted:
+        # What the rest of the run would have shown is open, whatever has passed so far.
+        reasons.append(partial_note(report))
     elif words["pass"] or (checked and not report.cases):
         word = "pass"
     elif words["undecided"]:
         word = "undecided"
         reasons += [gate_text(gate) for gate in blocking if gate.verdict == "undecided"]
-    elif report.run.interrupted:
-        reasons.append(partial_note(report))
     else:
         reasons += [gate_text(gate) for gate in blocking] or [NO_GATE]
     if exit_code is None:

@@ -79,6 +79,11 @@ WAYS: dict[str, tuple[Callable[[JsonReport], JsonReport], str, str]] = {
     ),
     "property": (with_property, "fail", "invariance: warm: question: differs: 'b' instead of 'a'"),
     "interrupted": (interrupted, "not measured", "interrupted: scores from 260 of 260 samples"),
+    "interrupted after a pass": (
+        lambda report: structs.replace(report, run=structs.replace(report.run, interrupted=True)),
+        "not measured",
+        "interrupted: scores from 260 of 260 samples",
+    ),
     "other test": (lambda report: report, "fail", OTHER_TESTS),
 }
 
@@ -103,7 +108,7 @@ def test_every_report_gives_the_reasons_of_the_exit_code_in_the_same_words(way: 
     changed = change(REPORT)
     verdict = run_verdict(changed, exit_code=1 if way == "other test" else None)
     changed = structs.replace(changed, verdict=verdict)
-    assert (verdict.word, verdict.exit_code) == (word, 2 if way == "interrupted" else int(word == "fail"))
+    assert (verdict.word, verdict.exit_code) == (word, 2 if way.startswith("interrupted") else int(word == "fail"))
     assert bool(verdict.reasons) == (word != "pass")
     assert not reason or verdict.reasons[0].startswith(reason)
     for name, text in reports_of(changed).items():
