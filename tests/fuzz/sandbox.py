@@ -15,12 +15,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 MOST_SECONDS = 20.0
-# Of a process with its children; a run on a sound checkpoint takes 450 MiB, nearly all of it for torch.
-MOST_BYTES = 2**30
+# By which a forked process may grow, with its children. A fresh process that loads torch holds 450 MiB, so this is
+# 1 GiB in all.
+MOST_BYTES = 2**30 - 450 * 2**20
+# The system refuses more, so that no input takes the machine with it.
+MOST_DATA_BYTES = 3 * 2**30
 CRASH = re.compile(r"Traceback \(most recent call last\)|INTERNALERROR|Segmentation fault|Fatal Python error")
 # Between two looks at the memory of children, each of which takes some milliseconds.
 LOOK_SECONDS = 0.2
 PRIVATE = re.compile(r"^Private_\w+: +([0-9]+) kB", re.MULTILINE)
+ANONYMOUS = re.compile(r"^RssAnon:\s+([0-9]+) kB", re.MULTILINE)
 CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\x80-\x9f]")
 
 
@@ -35,6 +39,7 @@ class Outcome:
     elapsed_seconds: float
     """The time from start to end, without the time for which a busy machine had no CPU for it."""
     peak_bytes: int
+    """The most memory that it held beyond what the process held that it was forked from."""
     exit_codes: tuple[int, ...] = (0, 1, 4)
     """The exit codes that the program documents."""
 
@@ -59,7 +64,7 @@ def run_forked(program: Callable[[], int], exit_codes: tuple[int, ...] = (0, 1, 
     """Return how `program` ends in a forked copy of this process, whose modules are loaded already."""
     with tempfile.TemporaryDirectory() as folder:
         output, errors, times = Path(folder, "output"), Path(folder, "errors"), Path(folder, "times")
-        started = time.monotonic()
+        started, inherited_bytes = time.monotonic(), _inherited_bytes()
         pid = os.fork()
         if pid == 0:
             _run_child(program, output, errors, times)
@@ -73,7 +78,7 @@ def run_forked(program: Callable[[], int], exit_codes: tuple[int, ...] = (0, 1, 
             output=output.read_text("utf-8", "replace"),
             errors=errors.read_text("utf-8", "replace"),
             elapsed_seconds=elapsed_seconds,
-            peak_bytes=peak_bytes,
+            peak_bytes=max(0, peak_bytes - inherited_bytes),
             exit_codes=exit_codes,
         )
 
@@ -86,7 +91,7 @@ def _run_child(program: Callable[[], int], output: Path, errors: Path, times: Pa
             os.dup2(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600), number)
         sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", closefd=False)  # noqa: SIM115  # the process ends with them
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        resource.setrlimit(resource.RLIMIT_DATA, (3 * MOST_BYTES, 3 * MOST_BYTES))
+        resource.setrlimit(resource.RLIMIT_DATA, (MOST_DATA_BYTES, MOST_DATA_BYTES))
         code = program()
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 1
@@ -129,6 +134,11 @@ def _held_bytes(pid: int) -> int:
             total += sum(map(int, PRIVATE.findall(Path(f"/proc/{child}/smaps_rollup").read_text(encoding="ascii"))))
         total = total * 1024 + int(Path(f"/proc/{pid}/statm").read_text("ascii").split()[1]) * resource.getpagesize()
     return total
+
+
+def _inherited_bytes() -> int:
+    """Return what a fork of this process holds at its start: all but the pages of files, which it maps anew."""
+    return int(ANONYMOUS.findall(Path("/proc/self/status").read_text(encoding="ascii"))[0]) * 1024
 
 
 def _delayed_seconds(pid: int) -> float:

@@ -8,7 +8,7 @@ from tests.fuzz.everywhere import everywhere
 from tests.fuzz.kinds import KINDS, findings
 from tests.fuzz.mutations import mutate_bytes, mutate_json
 from tests.fuzz.programs import Sound, sound_inputs
-from tests.fuzz.sandbox import run_forked
+from tests.fuzz.sandbox import MOST_BYTES, run_forked
 
 # Seeds of inputs that ended in a traceback or an internal error before they were mended.
 ONCE_BROKEN = (
@@ -58,10 +58,16 @@ def prints_an_escape() -> int:
     return 0
 
 
+def takes_memory() -> int:
+    held = b"x" * (MOST_BYTES + 2**26)
+    return int(not held)
+
+
 @pytest.mark.parametrize(
     ("program", "problem"),
     [
         (lambda: 0, None),
+        (takes_memory, "too much memory"),
         (lambda: 4, "not one line"),
         (lambda: 3, "exit code 3"),
         (raises, "Traceback (most recent call last)"),
