@@ -121,6 +121,7 @@ def _named_tasks(path: Path) -> list[str]:
 
 def _scope(cases: Sequence[Case], families: Mapping[str, str], thresholds: Thresholds, seed: int) -> Scope:
     aspects = {case.task: case.category for case in cases if case.suite == "ruler"}
+    is_others = all(case.suite == SUITE for case in cases)
     return Scope(
         lengths=tuple(sorted({case.length for case in cases})),
         cases=tuple(cases),
@@ -130,8 +131,9 @@ def _scope(cases: Sequence[Case], families: Mapping[str, str], thresholds: Thres
         seed=seed,
         has_baseline=True,
         baseline_is_final=True,
-        # Other programs have measured all their samples.
-        full=all(case.suite == SUITE for case in cases),
+        # Other programs have measured all their samples, and looked at none before. A run of this suite has looked.
+        full=is_others,
+        is_finished=is_others,
         task_families=families,
     )
 

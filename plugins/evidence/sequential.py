@@ -52,36 +52,39 @@ class ErrorShares:
     """The probabilities of error that the tests of a failure may use, so that it holds for the model."""
 
     early: float
-    """For a failure before all samples are known; of a comparison, at each look."""
+    """For a failure before all samples are known; of a comparison, at each look. 0 where nobody looked before."""
 
     complete: float
     """For a failure by the test of all samples."""
 
-    pooled: float | None = None
-    """For failures by the pairs of all panels of the run together, at all looks; None for a single panel."""
+    pooled: ErrorShares | None = None
+    """For failures by the pairs of all panels of the run together; None for a single panel."""
 
     @classmethod
-    def of_mean(cls, error: float) -> ErrorShares:
+    def of_mean(cls, error: float, *, is_finished: bool = False) -> ErrorShares:
         """Share the error probability of a mean out to its tests."""
-        return cls(early=EARLY_SHARE * error, complete=(1 - EARLY_SHARE) * error)
+        early = 0.0 if is_finished else EARLY_SHARE * error
+        return cls(early=early, complete=error - early)
 
     @classmethod
-    def of_run(cls, error: float, panels: int) -> ErrorShares:
+    def of_run(cls, error: float, panels: int, *, is_finished: bool = False) -> ErrorShares:
         """Share the error probability of a comparison out to its panels and their looks (Bonferroni).
 
         Half of it belongs to the tests of all panels together, if there are several.
         """
-        of_panel = error / (2 * panels) if panels > 1 else error
-        return cls(
-            early=look_error(of_panel, LOOKS[0]),
-            complete=look_error(of_panel, 1),
-            pooled=error / 2 if panels > 1 else None,
-        )
+        if panels < 2:
+            return cls._of_looks(error, is_finished)
+        of_panel = cls._of_looks(error / (2 * panels), is_finished)
+        return replace(of_panel, pooled=cls._of_looks(error / 2, is_finished))
 
+    @classmethod
+    def _of_looks(cls, error: float, is_finished: bool) -> ErrorShares:
+        early = 0.0 if is_finished else LOOK_SHARE * error
+        return cls(early=early, complete=error - early * len(LOOKS))
 
-def look_error(error: float, share: float) -> float:
-    """Return the part of an error probability that the look at this share of all pairs has."""
-    return error * (LOOK_SHARE if share < 1 else 1 - LOOK_SHARE * len(LOOKS))
+    def at(self, share: float) -> float:
+        """Return the probability of error of the look at this share of all pairs."""
+        return self.early if share < 1 else self.complete
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -338,9 +341,9 @@ def look_clusters(queue: ClusteredQueue, share: float) -> int:
 def _looks(hypothesis: NonInferiority, pairs: Pairs) -> Iterator[_Look]:
     """Yield the looks before all pairs are known at which the first clusters have lost too much."""
     # The test is exact for any number of pairs; a panel is judged by pairs of all its cases.
-    queue = pairs.queue
+    queue, confirmation = pairs.queue, hypothesis.confirmation
     least = max(queue.covering_clusters, MIN_CLUSTERS_ONE_CASE)
-    for share in LOOKS:
+    for share in LOOKS if confirmation is not None and confirmation.early else ():
         clusters = look_clusters(queue, share)
         if least <= clusters <= len(pairs):
             seen = pairs.first(clusters)

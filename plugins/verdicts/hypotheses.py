@@ -50,6 +50,9 @@ class Scope:
     full: bool = False
     """True if all samples are measured, even if a verdict is final earlier."""
 
+    is_finished: bool = False
+    """True if nobody looked at the pairs before all samples were measured, so that the one look has the whole error."""
+
     signal: str = "answers"
     """`answers`, `likelihood` or `both`: what is measured."""
 
@@ -183,7 +186,7 @@ def _comparison_test(
             case_ids=frozenset(),
             threshold=1 - from_points(gate.changed),
             alpha=error,
-            confirmation=ErrorShares.of_mean(shared / max(1, panels)),
+            confirmation=ErrorShares.of_mean(shared / max(1, panels), is_finished=scope.is_finished),
         )
     is_confirmed = thresholds.regression.about == "model"
     return NonInferiority(
@@ -192,7 +195,7 @@ def _comparison_test(
         # Without a test that confirms it, a failure is final, and all runs of a series share its error.
         alpha=(error if is_confirmed else shared) / max(1, panels),
         pass_alpha=error,
-        confirmation=ErrorShares.of_run(shared, panels) if is_confirmed else None,
+        confirmation=(ErrorShares.of_run(shared, panels, is_finished=scope.is_finished) if is_confirmed else None),
     )
 
 

@@ -29,7 +29,6 @@ from longctx.plugins.evidence.sequential import (
     Pairs,
     Scores,
     look_clusters,
-    look_error,
     pooled_p_value,
 )
 from longctx.plugins.evidence.statistics import paired_interval, stratified_interval
@@ -165,9 +164,9 @@ def decide_together(compared: Sequence[PanelPairs]) -> list[PanelDecision]:
         of_all = p_value if share == 1 else None
         for place, item in enumerate(compared):
             shares = item.confirmation
-            if p_value is None or shares is None or share not in item.analysis.doubts:
+            if p_value is None or shares is None or shares.pooled is None or share not in item.analysis.doubts:
                 continue
-            if p_value <= look_error(shares.pooled or 0.0, share):
+            if p_value <= shares.pooled.at(share):
                 shown.setdefault(place, (share, p_value))
     return [_decision(item, shown.get(place), of_all, panels=len(compared)) for place, item in enumerate(compared)]
 

@@ -21,14 +21,14 @@ Differences = Mapping[int, Mapping[int, float]]
 """The model's difference to the baseline by length and sample; 0 for all others."""
 
 
-def hypothesis(panels: int) -> NonInferiority:
+def hypothesis(panels: int, *, is_finished: bool = False) -> NonInferiority:
     return NonInferiority(
         drop=0.02, alpha=0.01 / panels, pass_alpha=0.01,
-        confirmation=ErrorShares.of_run(0.01, panels),
+        confirmation=ErrorShares.of_run(0.01, panels, is_finished=is_finished),
     )  # fmt: skip
 
 
-def panels_of(samples: int, lengths: tuple[int, ...] = LENGTHS) -> list[Panel]:
+def panels_of(samples: int, lengths: tuple[int, ...] = LENGTHS, *, is_finished: bool = False) -> list[Panel]:
     def of(length: int) -> Case:
         return case("a", length, samples)
 
@@ -39,7 +39,7 @@ def panels_of(samples: int, lengths: tuple[int, ...] = LENGTHS) -> list[Panel]:
             [of(length)],
             seed=0,
             hypotheses=(),
-            comparisons=[Comparison(hypothesis=hypothesis(len(lengths)))],
+            comparisons=[Comparison(hypothesis=hypothesis(len(lengths), is_finished=is_finished))],
         )
         for length in lengths
     ]
@@ -94,6 +94,19 @@ def test_a_loss_that_chance_does_not_explain_fails() -> None:
     (found,) = decided(panels_of(200, (1024,)), {1024: dict.fromkeys(range(10), -1.0)})
     assert found.decision == "fail"
     assert found.p_value == pytest.approx(2**-10, rel=1e-6)
+
+
+@pytest.mark.parametrize("lost", [(7,), (5, 1, 2)])
+def test_only_pairs_at_which_nobody_looked_early_have_the_whole_error(lost: tuple[int, ...]) -> None:
+    """An unchanged model loses as much in 1/128 of runs with one length, and in 1/256 of runs with three."""
+    lengths = LENGTHS[: len(lost)]
+    differences = {
+        length: dict.fromkeys(range(10 * place, 10 * place + count), -1.0)
+        for place, (length, count) in enumerate(zip(lengths, lost, strict=True))
+    }
+    for is_finished, expected in ((False, "not shown"), (True, "fail")):
+        first, *_ = decided(panels_of(140, lengths, is_finished=is_finished), differences)
+        assert word(first) == expected
 
 
 def test_a_large_loss_fails_before_all_pairs_are_known() -> None:
