@@ -6,6 +6,8 @@ import os
 import re
 from argparse import SUPPRESS
 from collections.abc import Sequence
+from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
@@ -87,7 +89,7 @@ def pytest_configure(config: pytest.Config) -> None:
                 is_narrowed=bool(selection.strip() or option.markexpr or option.tasks),
                 selection=selection,
                 add_cleanup=config.add_cleanup,
-                announce=(lambda line: None) if config.get_verbosity() < 0 else print_line,
+                announce=(lambda line: None) if config.get_verbosity() < 0 else partial(_announce, config),
             )
         )
         _check_selection(config, config.stash[RUN])
@@ -100,6 +102,13 @@ def pytest_configure(config: pytest.Config) -> None:
     elif getattr(config.option, "maxschedchunk", 0) is None:
         # Cases are few and long, so workers get them one at a time.
         config.option.maxschedchunk = 1
+
+
+def _announce(config: pytest.Config, line: str) -> None:
+    # A server may be started while pytest captures the output of a test.
+    capture = config.pluginmanager.get_plugin("capturemanager")
+    with capture.global_and_fixture_disabled() if capture else nullcontext():
+        print_line(line)
 
 
 def _check_selection(config: pytest.Config, run: Run) -> None:

@@ -247,7 +247,7 @@ def extend_baseline(run: Run, invocation: Invocation, formatter: PromptFormatter
     if baseline.execution.get("engine") == "openai" and not (invocation.arguments.plan or run.options.preflight):
         run = with_baseline_server(run, invocation, checkpoint, formatter)
     if limit := _limit(run, baseline, checkpoint, invocation):
-        return replace(run, baseline=replace(baseline, limit=limit), baseline_endpoint=None)
+        return replace(run, baseline=replace(baseline, limit=limit), baseline_endpoint=None, server_turns=None)
     return replace(run, baseline=replace(baseline, checkpoint=checkpoint))
 
 

@@ -176,7 +176,7 @@ OPTIONS: tuple[Option, ...] = (
     Option(flag="--serve", engine="openai", kind="text", metavar="COMMAND", measure=_RUN,
         help="command that starts a server for the run: 'vllm serve {model} --port {port} --generation-config vllm'"),
     Option(flag="--baseline-url", engine="openai", kind="text", metavar="URL", measure=_RUN, watch=_SERVE,
-        bisect=_SERVE, help="server that runs the baseline; with --serve alone, the same command starts one"),
+        bisect=_SERVE, help="server that runs the baseline; with --serve alone, model and baseline are served in turn"),
     Option(flag="--journal", kind="path", metavar="DIR", help="directory of the results, which runs share",
         shown_default=".longctx/journal in the clone")),
 

@@ -290,8 +290,14 @@ def prepare(run: Run, materials: Materials, invocation: Invocation) -> Run:
         endpoint=endpoint,
     )
     run = with_canaries(run, formatter)
-    if needs_server and baseline is not None and baseline.checkpoint is not None and serves_baseline(options):
-        run = with_baseline_server(run, invocation, baseline.checkpoint, formatter)
+    if needs_server and baseline is not None and baseline.checkpoint is not None:
+        if serves_baseline(options):
+            run = with_baseline_server(run, invocation, baseline.checkpoint, formatter)
+        else:
+            invocation.announce(
+                f"note: --baseline: hf loads {baseline.name} on this machine, and the server runs --model; "
+                "--baseline-url gives it a server too"
+            )
     return with_differences(extend_baseline(run, invocation, formatter))
 
 

@@ -56,6 +56,16 @@ class Run(RunFacts):
     baseline_endpoint: Endpoint | None = None
     """The server that runs the baseline; None if the workers load its checkpoint, or if it is not run."""
 
+    server_turns: str | None = None
+    """The folder of the servers of --serve that run in turn; None for any other run."""
+
+    @property
+    def is_in_turn(self) -> bool:
+        """True if the model and its baseline are loaded one after the other, because they may not fit together."""
+        is_local = self.endpoint is None and self.options.engine == "vllm"
+        has_both = self.baseline is not None and self.baseline.checkpoint is not None
+        return has_both and (is_local or self.server_turns is not None)
+
     def engine_settings(self, role: ModelRole) -> EngineSettings:
         """Return the settings of the engine of the model or the baseline."""
         options = self.options
@@ -109,6 +119,7 @@ class Run(RunFacts):
             has_baseline=self.baseline is not None,
             baseline_is_final=self.baseline is not None and self.baseline.checkpoint is None,
             full=self.options.full,
+            is_in_turn=self.is_in_turn,
             signal=self.options.signal,
             series=self.options.series,
             chosen_from=self.options.chosen_from,

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import tempfile
+import threading
 import time
 from argparse import Namespace
 from collections.abc import Callable, Sequence
@@ -19,7 +22,7 @@ from longctx.fixtures.engines.openai.canaries import ANSWER_TOKENS, TEXTS, first
 from longctx.fixtures.engines.openai.endpoint import Endpoint, ServerSettings, StartedServer, connect
 from longctx.fixtures.engines.openai.log_probabilities import require_log_probabilities
 from longctx.fixtures.engines.openai.probe import LONG, is_ready, probe_endpoint
-from longctx.fixtures.engines.openai.server_process import ServeError, ServerProcess, free_port, split_command
+from longctx.fixtures.engines.openai.server_process import ServerProcess, free_port, split_command
 from longctx.fixtures.engines.verified import load_unchanged
 from longctx.fixtures.http.keys import contains_key, is_base_url
 from longctx.fixtures.http.retry import RetryPolicy, TimeBudget
@@ -30,6 +33,8 @@ from longctx.fixtures.tokenization.prompts import PromptFormatter
 from longctx.plugins.config.invocation import Invocation
 from longctx.plugins.config.options import CHAT_API, SUITE_OPTIONS
 from longctx.plugins.config.run import Run
+from longctx.plugins.config.server_turns import keep_turns
+from longctx.plugins.verdicts.panels import ModelRole
 
 # A server may first have to load hundreds of gigabytes of weights over a network.
 START_TIMEOUT_SECONDS = 3600.0
@@ -125,7 +130,7 @@ def open_endpoint(run: Run, invocation: Invocation, baseline: Checkpoint | None 
             url, _, name = options.baseline_url.partition("/models/")
             served_name = name or None
     if options.serve is not None and not (baseline and options.baseline_url):
-        of = " for the baseline" if baseline else ""
+        of = " for the baseline" if baseline else " for the model" if options.baseline else ""
         invocation.announce(f"starting the server of --serve{of} ...")
         url, started = _start_server(run, checkpoint, invocation, is_baseline=baseline is not None)
     elif deadline is not None:
@@ -198,10 +203,6 @@ def _start_server(
     Raises EngineError if the checkpoint was replaced while the server loaded it.
     """
     options, budget = run.options, TimeBudget(run.deadline)
-    if is_baseline and options.base_url is not None:
-        raise EngineError(
-            "--serve: two servers cannot have the address of --base-url; leave it out, or give --baseline-url"
-        )
     port = free_port()
     model = checkpoint.path if is_on_disk(checkpoint) else options.model
     words = split_command(str(options.serve), model=model, port=port)
@@ -225,18 +226,36 @@ def _start_server(
 
 
 def with_baseline_server(run: Run, invocation: Invocation, checkpoint: Checkpoint, formatter: PromptFormatter) -> Run:
-    """Return a run whose baseline has the server of --baseline-url, or one that --serve starts.
+    """Return a run whose baseline has the server of --baseline-url, or takes turns with the model's own server.
 
-    A server that cannot be opened ends the run before it starts. Raises EngineError, ServeError and TimeUp.
+    Raises EngineError and TimeUp for a --baseline-url that does not serve.
     """
-    try:
+    if run.options.baseline_url is not None:
         endpoint = open_endpoint(run, invocation, checkpoint)
-    except ServeError as error:
-        raise ServeError(
-            f"{error}; the servers of the model and of the baseline run at the same time: let each take half of the "
-            "memory (vLLM: --gpu-memory-utilization 0.45), or give --baseline-url"
-        ) from error
-    return replace(run, baseline_endpoint=_with_canaries(run, endpoint, formatter))
+        return replace(run, baseline_endpoint=_with_canaries(run, endpoint, formatter))
+    first = run.endpoint
+    assert first is not None
+    folder, ended, running = tempfile.mkdtemp(prefix="longctx-"), threading.Event(), first.started
+
+    def start(role: ModelRole) -> Endpoint:
+        nonlocal running
+        # The line of a test is unfinished.
+        invocation.announce("")
+        if running is not None:
+            running.stop()
+        endpoint = open_endpoint(run, invocation, checkpoint if role == "baseline" else None)
+        running = endpoint.started
+        if ServerSettings(endpoint=endpoint).execution() != ServerSettings(endpoint=first).execution():
+            raise EngineError(
+                "--serve: the servers of the model and of the baseline take requests in different forms, so their "
+                "answers cannot be compared; give each a server of its own with --base-url and --baseline-url"
+            )
+        return _with_canaries(run, endpoint, formatter)
+
+    keep_turns(Path(folder), first, start, ended)
+    invocation.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+    invocation.add_cleanup(ended.set)
+    return replace(run, baseline_endpoint=first, server_turns=folder)
 
 
 def with_canaries(run: Run, formatter: PromptFormatter) -> Run:

@@ -42,6 +42,9 @@ class ModelUnderTest:
     is_ready: Callable[[], bool] = lambda: True
     """Returns False if loading the engine would release that of the other model."""
 
+    rest: Callable[[], None] = lambda: None
+    """Lets other workers replace the model that is loaded for all of them."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:

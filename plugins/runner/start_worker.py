@@ -11,9 +11,9 @@ from pathlib import Path
 from longctx.fixtures.checkpoints.checkpoint import Checkpoint
 from longctx.fixtures.corpora import CorpusError
 from longctx.fixtures.engines import ENGINES, Engine, EngineError, EngineSettings
-from longctx.fixtures.engines.base import Releasable
+from longctx.fixtures.engines.base import Prefetching, Releasable
 from longctx.fixtures.engines.hf.settings import HfSettings
-from longctx.fixtures.engines.openai.endpoint import ServerSettings
+from longctx.fixtures.engines.openai.endpoint import Endpoint, ServerSettings
 from longctx.fixtures.engines.verified import load_verified, replaced
 from longctx.fixtures.engines.vllm.execution import VllmSettings
 from longctx.fixtures.records import Case
@@ -25,6 +25,7 @@ from longctx.fixtures.tokenization.prompts import PromptFormatter
 from longctx.plugins.config.materials import load_run_corpora, open_assistants, scored_by
 from longctx.plugins.config.models import load_baseline_formatter, load_formatter
 from longctx.plugins.config.run import Run, finished_journal
+from longctx.plugins.config.server_turns import ServerTurn
 from longctx.plugins.journal import Heartbeat, Journal, JournalError, JudgeReplies, probe_file_system
 from longctx.plugins.runner.batches import ModelUnderTest
 from longctx.plugins.runner.results import journal_subject
@@ -36,7 +37,8 @@ from longctx.plugins.verdicts.panels import ModelRole
 class Engines:
     """The engines of a run's models in one process, each loaded on the GPUs of the worker's slot.
 
-    vLLM takes nearly all memory of its GPUs, so the model and its baseline are loaded in turn.
+    vLLM takes nearly all memory of its GPUs, so the model and its baseline are loaded in turn, as the servers of
+    --serve are.
     """
 
     def __init__(self, run: Run, *, slot: int) -> None:
@@ -46,14 +48,21 @@ class Engines:
         # Of vLLM: set once, because a process keeps the GPUs that it has used.
         self._gpus_are_chosen = False
         self._memory_share = 0.0
+        self._turn = None if run.server_turns is None else ServerTurn(Path(run.server_turns))
+        # The server that this worker has sent requests to.
+        self._endpoint: Endpoint | None = None
 
     def is_ready(self, role: ModelRole) -> bool:
         """Return False if loading the engine of a model would release another one."""
+        if self._turn is not None:
+            return self._turn.is_served(role)
         others = [each for each, engine in self._loaded.items() if each != role and isinstance(engine, Releasable)]
         return role in self._loaded or not others
 
     def load(self, role: ModelRole) -> Engine:
         """Return the engine of a model; raise EngineError, the same one at every call."""
+        if self._turn is not None:
+            self._use(self._turn.hold(role))
         if role not in self._loaded:
             for other, engine in list(self._loaded.items()):
                 if isinstance(engine, Releasable):
@@ -65,6 +74,8 @@ class Engines:
             option = "--baseline" if role == "baseline" else "--model"
             try:
                 settings = run.engine_settings(role)
+                if isinstance(settings, ServerSettings) and self._endpoint is not None:
+                    settings = replace(settings, endpoint=self._endpoint)
                 if isinstance(settings, HfSettings):
                     settings = replace(settings, device=_place(run, checkpoint, self.slot))
                 elif isinstance(settings, VllmSettings):
@@ -76,6 +87,20 @@ class Engines:
         if isinstance(engine, EngineError):
             raise engine
         return engine
+
+    def rest(self) -> None:
+        """Let go of a server that another model may need; may be called twice."""
+        if self._turn is not None:
+            self._turn.rest()
+
+    def _use(self, endpoint: Endpoint) -> None:
+        """Close the engine of a server that was ended for another one."""
+        if endpoint != self._endpoint:
+            self._endpoint = endpoint
+            for engine in self._loaded.values():
+                if isinstance(engine, Prefetching):
+                    engine.close()
+            self._loaded.clear()
 
     def _on_own_gpus(self, settings: VllmSettings, checkpoint: Checkpoint) -> VllmSettings:
         """Return the settings for the GPUs of this worker, the only ones that vLLM sees from now on."""
@@ -191,7 +216,8 @@ def _models(run: Run, engines: Engines) -> dict[ModelRole, ModelUnderTest]:
 
     def running(role: ModelRole) -> ModelUnderTest:
         journal = Journal(directory, journal_subject(run, role), heartbeat, run=run.id)
-        return ModelUnderTest(journal=journal, engine=partial(load, role), is_ready=partial(engines.is_ready, role))
+        is_ready = partial(engines.is_ready, role)
+        return ModelUnderTest(journal=journal, engine=partial(load, role), is_ready=is_ready, rest=engines.rest)
 
     models: dict[ModelRole, ModelUnderTest] = {"model": running("model")}
     baseline = run.baseline

@@ -160,6 +160,7 @@ class Worker:
             self._close_ahead()
             for model in self.models.values():
                 model.journal.release_all()
+                model.rest()
 
     def _all_facts(self) -> EngineFacts | None:
         """Return the facts of this worker's engine, or of one that answered before, with the notes of all of them."""
@@ -221,6 +222,8 @@ class Worker:
     def _refresh(self, has_worked: bool) -> None:
         """Read the journals again; wait first, longer each time, if other workers have claimed all that is left."""
         if not has_worked:
+            for model in self.models.values():
+                model.rest()
             with self.stopwatch.measure("wait"):
                 time.sleep(self._wait_seconds)
         self._wait_seconds = WAIT_SECONDS if has_worked else min(2 * self._wait_seconds, LONGEST_WAIT_SECONDS)
@@ -321,7 +324,10 @@ class Worker:
                 self._release_ahead()
             of_model = {keys[sample]: sample for owner, sample in wanted if owner == role}
             # Load the engine before claiming: a claim must last no longer than an answer takes.
-            engine = self._engine(model)
+            try:
+                engine = self._engine(model)
+            except TimeUp:
+                return None
             samples = claim_samples(model.journal, engine, panel, of_model, workers=self._workers, previous=previous)
             if samples:
                 built = self.builder.begin(panel, samples, with_gold=with_gold)

@@ -53,6 +53,9 @@ class Scope:
     is_finished: bool = False
     """True if nobody looked at the pairs before all samples were measured, so that the one look has the whole error."""
 
+    is_in_turn: bool = False
+    """True if the model and its baseline are loaded one after the other, so that many pairs are measured at a time."""
+
     signal: str = "answers"
     """`answers`, `likelihood` or `both`: what is measured."""
 
@@ -140,7 +143,7 @@ def build_panels(thresholds: Thresholds, scope: Scope) -> dict[PanelKey, Panel]:
             hypotheses.append(replace(hypothesis, alpha=alpha, confirmation=confirmation, indifference_zone=zone))
         panels[key] = Panel(
             *key, _buildable_cases(scope, key), seed=scope.seed, hypotheses=hypotheses,
-            comparisons=comparisons[key], full=scope.full,
+            comparisons=comparisons[key], full=scope.full, is_in_turn=scope.is_in_turn,
         )  # fmt: skip
     return panels
 

@@ -34,6 +34,8 @@ from longctx.plugins.evidence.sequential import (
     samples_until_verdict,
 )
 
+# Where models are loaded in turn, as many times the pairs of the soonest verdict are measured.
+TURN_FACTOR = 2
 ModelRole = Literal["model", "baseline"]
 
 
@@ -128,6 +130,7 @@ class Panel:
         hypotheses: Iterable[Hypothesis],
         comparisons: Iterable[Comparison] = (),
         full: bool = False,
+        is_in_turn: bool = False,
     ):
         self.family = family
         self.length = length
@@ -135,6 +138,7 @@ class Panel:
         self.hypotheses = tuple(hypotheses)
         self.comparisons = tuple(comparisons)
         self.full = full
+        self.is_in_turn = is_in_turn
         self.draw_rates = _rates_by_weight(cases)
         """By case id, the rate at which a case's clusters are drawn, which is proportional to their weight. Empty for a
         uniformly random order, if all weights are equal."""
@@ -335,8 +339,11 @@ class Panel:
         assert known.baseline is not None
         if isinstance(comparison.hypothesis, Hypothesis):
             kept = kept_shares(known.model, known.baseline)
-            return samples_until_verdict(comparison.hypothesis, queue, analysis, kept)
-        return pairs_until_verdict(comparison.hypothesis, queue, analysis, known.model, known.baseline)
+            refs = samples_until_verdict(comparison.hypothesis, queue, analysis, kept)
+        else:
+            refs = pairs_until_verdict(comparison.hypothesis, queue, analysis, known.model, known.baseline)
+        # Loading a model again takes longer than the samples that a verdict may turn out not to need.
+        return queue.refs[: TURN_FACTOR * len(refs)] if self.is_in_turn else refs
 
 
 def _rates_by_weight(cases: Collection[Case]) -> dict[str, float]:

@@ -1,11 +1,13 @@
 """A server that counts with a checkpoint's tokenizer and answers `seven`: `fake_server.py CHECKPOINT PORT [DELAY]`.
 
-With ANSWERS in its environment it crashes after so many. It has a child process that ignores SIGTERM, as workers
-of real servers may.
+With ANSWERS in its environment it crashes after so many, and with MEMORY=FILE it needs a machine of its own: it fails
+while another one runs, and adds its checkpoint to the file. It has a child process that ignores SIGTERM, as workers of
+real servers may.
 """
 
 from __future__ import annotations
 
+import fcntl
 import itertools
 import json
 import os
@@ -57,6 +59,10 @@ def handler(checkpoint: str) -> type[BaseHTTPRequestHandler]:
 
 
 if __name__ == "__main__":
+    if "MEMORY" in os.environ:
+        memory = open(os.environ["MEMORY"], "a")  # noqa: SIM115  # held until the process ends
+        fcntl.flock(memory, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        print(sys.argv[1], file=memory, flush=True)
     child = subprocess.Popen([sys.executable, "-c", STUBBORN], stdout=subprocess.PIPE)
     assert child.stdout is not None
     child.stdout.readline()

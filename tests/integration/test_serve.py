@@ -217,17 +217,25 @@ def test_a_run_starts_its_server_uses_it_and_stops_it(
 
 
 @pytest.mark.whole_loop
-def test_a_report_that_a_server_measured_is_extended_by_a_server_of_its_own(model: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("workers", ["0", "3"])
+def test_model_and_baseline_are_served_in_turn_and_each_is_started_once(
+    model: Path, tmp_path: Path, workers: str
+) -> None:
+    """The baseline is a checkpoint first, and then the report of a server, which is extended."""
     (tmp_path / "brief.py").write_text(BRIEF)
-    first, second = tmp_path / "first.json", tmp_path / "report.json"
-    common = (f"--serve={fake(model)}", "--suite=ruler", "--lengths=512", "-k", "single_2", "-p", "brief")
-    run_pytest(tmp_path, f"--model={calibration_checkpoint('512')}", "--samples=2", f"--report-json={first}", *common)
-    ended = run_pytest(
-        tmp_path, f"--model={model}", f"--baseline={first}", "--samples=4", f"--report-json={second}", *common
-    )
-    assert ended.exit_code == 0, ended.output + ended.errors
+    memory, report = tmp_path / "memory", tmp_path / "report.json"
+    other = calibration_checkpoint("512")
+    common = ("--suite=ruler", "--lengths=512", "-k", "single_2 or single_3", "-p", "brief", "-n", workers)
+    served = (f"--serve=env MEMORY={memory} {fake(model)}", f"--report-json={report}", *common)
+    ended = run_pytest(tmp_path, f"--model={other}", f"--baseline={model}", "--samples=3", *served)
+    assert paired_differences(ended) == [(3, 0.0)] * 2, ended.output + ended.errors
     assert ended.report["regression"]["baseline"]["engine"] == "openai"
-    assert [pairs for pairs, _ in paired_differences(ended)] == [4]
+    assert "starting the server of --serve for the baseline" in ended.output
+    assert memory.read_text().split() == [str(other), str(model)]
+    first = report.rename(tmp_path / "first.json")
+    ended = run_pytest(tmp_path, f"--model={model}", f"--baseline={first}", "--samples=5", *served)
+    assert paired_differences(ended) == [(5, 0.0)] * 2, ended.output + ended.errors
+    assert memory.read_text().split() == [str(other), str(model), str(model), str(other)]
 
 
 @pytest.mark.whole_loop
