@@ -25,6 +25,7 @@ from longctx.plugins.evidence.power import can_rule_out, detectable_panel_loss, 
 from longctx.plugins.evidence.sequential import NonInferiority
 from longctx.plugins.journal import JournalError
 from longctx.plugins.journal.subjects import last_rate
+from longctx.plugins.report.sections.comparison import difference_text
 from longctx.plugins.stash import CONTROLLER, PLANNED_WORKERS, RUN
 from longctx.plugins.verdicts.hypotheses import RULER, build_panels
 from longctx.plugins.verdicts.panels import Panel
@@ -222,6 +223,9 @@ def _power_lines(run: Run, cases: Sequence[Case]) -> list[str]:
             place = f"{about} {format_length(panel.length)}".strip()
             names.setdefault(_detects(run, panel, hypothesis, queue, baseline), []).append(place)
     lines = [f"{', '.join(places)}: {text}" for text, places in names.items()]
+    if baseline.differences is not None:
+        is_same = run.checkpoint.fingerprint == baseline.fingerprint
+        lines.append(difference_text(baseline.differences, is_same=is_same))
     return [f"{'baseline':<{INDENT}}{head}", *(f"{'':<{INDENT}}{line}" for line in lines)]
 
 

@@ -213,6 +213,7 @@ class PanelState:
             outcomes=tuple(_with_excerpt(outcome, flipped.get(outcome.index)) for outcome in outcomes),
             seconds=sum(outcome.generation.seconds for outcome in outcomes),
             baseline=tuple(other.score.value for other in others),
+            baseline_endings=tuple(other.generation.has_ended for other in others),
             flipped=tuple(answers),
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import msgspec
@@ -28,6 +28,9 @@ CASE_ERRORS = (CannotFit, CorpusError, EngineError, PreflightError, TokenizerErr
 NO_ASSISTANTS = Assistants()
 # Errors of a judge or an entailment model while an answer is scored.
 SCORE_ERRORS = (JudgeError, EngineError)
+# So many answers of a case, one in so many, are decoded to their end although their score is settled before: only they
+# show whether a model that answers well ends its answers.
+WHOLE_ANSWERS, WHOLE_EVERY = 8, 8
 # Reports show the prompt of every wrong answer and of the first few right ones.
 RIGHT_EXCERPTS = 3
 
@@ -156,6 +159,9 @@ class SampleBuilder:
                 "which has a token that only one of the two knows; leave the case out, or give another baseline"
             )
         gold = gold_prompts(self.tasks[case.task], sample, self.formatters[0]) if with_gold else None
+        turn, place_in_turn = divmod(sample.index, WHOLE_EVERY)
+        if turn < WHOLE_ANSWERS and place_in_turn == 0:
+            sample = replace(sample, prompt=replace(sample.prompt, settled_by=()))
         return Job(case=case.id, key=key, sample=sample, prompt=prompt_key(sample.prompt), gold=gold)
 
 

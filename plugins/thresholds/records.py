@@ -153,6 +153,9 @@ class RegressionSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     cases: Literal["fail", "report"] = "report"
     """"fail" if a case reported as worse than the baseline fails the run. A case below its floor always does."""
 
+    endings: Literal["fail", "report"] = "report"
+    """"fail" if a model that is shown to end fewer of its answers by itself than the baseline fails the run."""
+
     extend: bool = True
     """True if the checkpoint of a report with too few results answers the missing samples, while it exists."""
 

@@ -81,6 +81,48 @@ class Diagnosis:
         return self.below or self.dropped
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endings:
+    """The answers of a model and its baseline that ended by themselves, of the samples where both are known."""
+
+    pairs: int
+
+    model: int
+
+    baseline: int
+
+    p_value: float
+    """The probability that so many endings are lost by an unchanged model; 1 if none are."""
+
+    is_lost: bool
+    """True if the model is shown to end fewer of its answers, at the confidence of the run."""
+
+
+def compare_endings(evaluator: GateEvaluator) -> Endings | None:
+    """Return the comparison over all cases, tested as scores are; None if no pair of answers is known."""
+    lost: dict[tuple[str, int], list[int]] = {}
+    pairs = []
+    for result in evaluator.measured.results.values():
+        case = result.case
+        for outcome, other in zip(result.outcomes, result.baseline_endings, strict=False):
+            own = outcome.generation.has_ended
+            if own is not None and other is not None:
+                pairs.append((own, other))
+                unit = "" if case.texts else case.task, case.haystack(outcome.index)
+                lost.setdefault(unit, []).append(own - other)
+    if not pairs:
+        return None
+    sums = np.array([sum(values) for values in lost.values()], dtype=np.float64)
+    p_value = loss_p_value(sums, np.array([len(values) for values in lost.values()], dtype=np.float64))
+    return Endings(
+        pairs=len(pairs),
+        model=sum(own for own, _ in pairs),
+        baseline=sum(other for _, other in pairs),
+        p_value=p_value,
+        is_lost=p_value <= 1 - evaluator.thresholds.verdict.confidence,
+    )
+
+
 def case_blocks(diagnosis: Diagnosis, thresholds: Thresholds) -> bool:
     """Return True if the case fails the run: a floor always does, a loss against the baseline if `cases` says so."""
     return diagnosis.below or (diagnosis.dropped and thresholds.regression.cases == "fail")

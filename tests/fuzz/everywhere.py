@@ -62,5 +62,6 @@ def _watched(run: Path, out: Path, sound: Sound, code: int) -> int:
 
 
 def _unmeasured(out: Path) -> str | None:
-    lines = [json.loads(line) for line in (out / "history.jsonl").read_text().splitlines()]
+    history = out / "history.jsonl"
+    lines = [json.loads(line) for line in history.read_text().splitlines()] if history.is_file() else []
     return None if any(line.get("step") == SOUND_STEP for line in lines) else "the sound step was not measured"

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import shlex
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict
 from statistics import fmean
 
+from longctx.fixtures.checkpoints.differences import Difference
 from longctx.fixtures.outside_files import absolute
 from longctx.fixtures.records import CaseResult
 from longctx.fixtures.records.report import (
@@ -16,6 +18,7 @@ from longctx.fixtures.records.report import (
     JsonReport,
     RegressionSummary,
     ReportDifference,
+    ReportEndings,
 )
 from longctx.plugins.config.run_facts import Baseline
 from longctx.plugins.evidence.points import to_points
@@ -26,6 +29,7 @@ from longctx.plugins.report.tables import (
     Note,
     Row,
     Table,
+    Tone,
     counted,
     notes,
     short_length,
@@ -34,6 +38,7 @@ from longctx.plugins.report.tables import (
     tested_lengths,
 )
 from longctx.plugins.verdicts.evaluate import Measured
+from longctx.plugins.verdicts.evaluation import Evaluation
 
 MOST_DROPPED = 10
 MOST_DIFFERENCES = 6
@@ -73,7 +78,22 @@ def regression(summary: RunSummary) -> RegressionSummary | None:
             for case_id, diagnosis in evaluation.diagnoses.items()
         },
         differences=_differences(baseline),
+        endings=_endings(evaluation),
         cause=_cause_command(summary, baseline),
+    )
+
+
+def _endings(evaluation: Evaluation) -> ReportEndings | None:
+    endings = evaluation.endings
+    if endings is None:
+        return None
+    return ReportEndings(
+        pairs=endings.pairs,
+        model=endings.model,
+        baseline=endings.baseline,
+        p_value=endings.p_value,
+        lost=endings.is_lost,
+        fails=evaluation.endings_block,
     )
 
 
@@ -142,7 +162,13 @@ def comparison_notes(report: JsonReport) -> list[Note]:
         counts = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common())
         compared = sum(bool(case.pairs) for case in cases)
         texts.append(f"{reasons.total()} of {compared} cases do not tell the models apart: {counts}")
-    shown = [*notes("baseline", texts), *_difference_notes(report, regression)]
+    shown = notes("baseline", texts)
+    if regression.differences is not None:
+        is_same = report.model.fingerprint == regression.baseline.fingerprint
+        shown += notes("differs", [difference_text(regression.differences, is_same=is_same)])
+    if regression.endings is not None:
+        tone: Tone = "bad" if regression.endings.lost else ""
+        shown.append(Note(name="endings", text=endings_text(regression.endings), tone=tone))
     model, baseline = report.model.execution, regression.baseline.execution
     if model and baseline:
         names = [name for name in {**model, **baseline} if model.get(name) != baseline.get(name)]
@@ -153,23 +179,29 @@ def comparison_notes(report: JsonReport) -> list[Note]:
     return shown
 
 
-def _difference_notes(report: JsonReport, regression: RegressionSummary) -> list[Note]:
-    """Return one line about the differences of the two checkpoints; none if they are not known."""
-    differences = regression.differences
-    if differences is None:
-        return []
-    if differences:
-        named = [_shown_difference(difference) for difference in differences[:MOST_DIFFERENCES]]
-        rest = [f"{len(differences) - len(named)} more"] if len(differences) > len(named) else []
-        text = f"other than in the baseline: {'; '.join([*named, *rest])}"
-    elif report.model.fingerprint == regression.baseline.fingerprint:
-        text = "the model is the baseline itself"
-    else:
-        text = "only the values of the weights differ from the baseline"
-    return [Note(name="differs", text=text)]
+def endings_text(endings: ReportEndings) -> str:
+    """Return how many answers ended by themselves, and the places of end tokens if the model has lost some."""
+    counts = f"{endings.model} of {endings.pairs} answers end by themselves, {endings.baseline} of the baseline's"
+    if not endings.lost:
+        return counts
+    return (
+        f"{counts}: the model ends fewer; look at its end tokens (eos_token_id, chat template, their rows of the "
+        "embeddings)"
+    )
 
 
-def _shown_difference(difference: ReportDifference) -> str:
+def difference_text(differences: Sequence[Difference | ReportDifference], *, is_same: bool) -> str:
+    """Return in one line what differs between the files of two checkpoints, which may be the same one."""
+    if is_same:
+        return "the model is the baseline itself"
+    if not differences:
+        return "only the values of the weights differ from the baseline"
+    named = [_shown_difference(difference) for difference in differences[:MOST_DIFFERENCES]]
+    rest = [f"{len(differences) - len(named)} more"] if len(differences) > len(named) else []
+    return f"other than in the baseline: {'; '.join([*named, *rest])}"
+
+
+def _shown_difference(difference: Difference | ReportDifference) -> str:
     part, name = difference.part, difference.name
     ours, theirs = difference.model, difference.baseline
     if part == "weights" and theirs is None:

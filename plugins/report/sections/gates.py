@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from longctx.fixtures.records.report import JsonReport, ReportCase, ReportGate, ReportVerdict
+from longctx.plugins.report.sections.comparison import endings_text
 from longctx.plugins.report.sections.cost import partial_note
 from longctx.plugins.report.sections.engine import failed_properties, held_properties
 from longctx.plugins.report.tables import (
@@ -54,6 +55,9 @@ def run_verdict(report: JsonReport, exit_code: int | None = None, page: Path | N
         *(gate_text(gate) for gate in report.gates if gate.fails),
         *_case_reasons([case for case in failed if not case.error]),
     ]
+    endings = report.regression.endings if report.regression else None
+    if endings is not None and endings.fails:
+        reasons.append(f"endings: fail: {endings_text(endings)}")
     if exit_code == 1 and not reasons:
         reasons.append(OTHER_TESTS)
     word: Literal["pass", "fail", "undecided", "not measured"] = "not measured"
