@@ -71,7 +71,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "plugins.invariance": ("fixtures", "plugins.gate_tests", "plugins.journal", "plugins.measure", "plugins.runner",
         "plugins.stash"),
     "plugins.plan": ("fixtures", "plugins.config", *DECISIONS, "plugins.journal", "plugins.collection",
-        "plugins.stash"),
+        "plugins.report", "plugins.stash"),
     "plugins.progress": ("fixtures", *DECISIONS, "plugins.journal", "plugins.plan", "plugins.runner",
         "plugins.stash"),
     "plugins.reports": ("fixtures", "plugins.config", "plugins.collection", "plugins.gate_tests", "plugins.report",
