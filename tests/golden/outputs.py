@@ -26,7 +26,7 @@ from tests.golden.entailment import entailment_outputs
 from tests.golden.output import Output, content, digest, rounded
 from tests.golden.published import published_outputs, sample_digest
 from tests.golden.question_scores import question_score_outputs
-from tests.helpers.tiny_tokenizers import GENERATED, Pieces
+from tests.helpers.tiny_tokenizers import GENERATED, Pieces, formatter
 
 # (length, index, seed) of each recorded sample. The third shares no context with the first two.
 IDENTITIES = ((4096, 0, 0), (4096, 1, 0), (4096, 37, 0), (8192, 5, 7))
@@ -63,7 +63,7 @@ REPLIES = (
 @cache
 def golden_sample(task: str, length: int, index: int, seed: int) -> Sample:
     """Return a sample of generated text, tokenized by a rule that never changes."""
-    return TASKS[task].sample(length, index, seed=seed, tokenizer=PromptFormatter(Pieces()), corpora=GENERATED)
+    return TASKS[task].sample(length, index, seed=seed, tokenizer=formatter("pieces"), corpora=GENERATED)
 
 
 def identities(task: str) -> tuple[tuple[int, int, int], ...]:
@@ -86,11 +86,10 @@ def sample_outputs() -> Iterator[Output]:
 
 def draw_outputs() -> Iterator[Output]:
     """Yield the shortest forms of many samples of the frontier tasks as one digest, because few show a rare draw."""
-    formatter = PromptFormatter(Pieces())
     for task in TASKS.values():
         if task.suite == "frontier":
             made = (
-                task.shortest_draft(4096, index, seed=0, tokenizer=formatter, corpora=GENERATED)[0]
+                task.shortest_draft(4096, index, seed=0, tokenizer=formatter("pieces"), corpora=GENERATED)[0]
                 for index in range(DRAWS)
             )
             drafts = [[draft.context, draft.question, draft.references, draft.distractors] for draft in made]
@@ -163,15 +162,15 @@ def answers(sample: Sample) -> dict[str, str]:
 
 def prompt_outputs() -> Iterator[Output]:
     """Yield prompts with and without a chat template, an answer prefix and a stop string."""
-    for name, formatter in formatters().items():
+    for name, made in formatters().items():
         for text, prefix in (("Read this: one two three 42.\nWhat is it?", "Answer:"), ("  Spaces  and\n\nlines ", "")):
-            prompt = formatter.prompt(text, prefix, generation_tokens=16, stop=("\n",))
-            counts = formatter.count(["one two", " three", "42.", "\n\nWhat is it?"], separator="\n")
+            prompt = made.prompt(text, prefix, generation_tokens=16, stop=("\n",))
+            counts = made.count(["one two", " three", "42.", "\n\nWhat is it?"], separator="\n")
             yield Output(
                 name=f"{name}: {text[:9]!r} {prefix!r}",
                 version_name="PROMPTS",
                 version=versions.PROMPTS,
-                value=[content(prompt), counts, formatter.fingerprint],
+                value=[content(prompt), counts, made.fingerprint],
             )
 
 
@@ -179,7 +178,7 @@ def formatters() -> Mapping[str, PromptFormatter]:
     """Return formatters by name, with and without chat templates, and for the answer prefixes of servers."""
     plain, chat = _tokenizer(None), _tokenizer(CHAT_TEMPLATE)
     return {
-        "pieces": PromptFormatter(Pieces()),
+        "pieces": formatter("pieces"),
         "plain": PromptFormatter(plain),
         "chat": PromptFormatter(chat),
         "chat off": PromptFormatter(chat, chat="off"),

@@ -19,10 +19,9 @@ from longctx.fixtures.records import Sample
 from longctx.fixtures.scoring.judge import Judged
 from longctx.fixtures.tasks import TASKS, load_tasks
 from longctx.fixtures.tasks.task import Assistants
-from longctx.fixtures.tokenization.prompts import PromptFormatter
 from tests.golden.output import Output, content, digest, rounded
 from tests.golden.published_data import write_published_data
-from tests.helpers.tiny_tokenizers import Pieces
+from tests.helpers.tiny_tokenizers import formatter
 
 # (length, index, seed) of the recorded samples.
 IDENTITIES = ((8192, 0, 0), (4096, 7, 3))
@@ -48,7 +47,7 @@ def sample_digest(sample: Sample) -> str:
 
 def _published_samples(task: str, corpora: Corpora) -> Iterator[Output]:
     for length, index, seed in IDENTITIES:
-        sample = TASKS[task].sample(length, index, seed=seed, tokenizer=PromptFormatter(Pieces()), corpora=corpora)
+        sample = TASKS[task].sample(length, index, seed=seed, tokenizer=formatter("pieces"), corpora=corpora)
         if sample.source == "published":
             yield Output(
                 name=f"{task} {length}/{index}/{seed}",
