@@ -124,6 +124,7 @@ def test_a_sample_whose_worker_dies_is_retried(
     )
 
 
+@pytest.mark.whole_loop
 def test_a_sample_that_kills_every_worker_is_an_error_and_the_rest_is_measured(
     complete: CompletedRun, server: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

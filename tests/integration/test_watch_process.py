@@ -139,6 +139,7 @@ def fast_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", str(preloaded("python")))
 
 
+@pytest.mark.whole_loop
 @pytest.mark.usefixtures("fast_runs")
 def test_an_incomplete_run_leaves_no_report(tmp_path: Path) -> None:
     """Check that wrong use leaves no report, since a later run would reuse it."""
