@@ -255,21 +255,27 @@ def _newest(files: Sequence[ResultFile], name: str) -> tuple[list[ScoredSample],
     """Return the samples of the newest run of every task, and notes that name the older ones."""
     by_place: dict[tuple[str, int], list[tuple[ResultFile, list[ScoredSample]]]] = {}
     for file in files:
-        own: dict[tuple[str, int], list[ScoredSample]] = {}
+        of_file: dict[tuple[str, int], list[ScoredSample]] = {}
         for sample in file.samples:
-            own.setdefault((sample.task, sample.length), []).append(sample)
-        for place, samples in own.items():
+            of_file.setdefault((sample.task, sample.length), []).append(sample)
+        for place, samples in of_file.items():
             by_place.setdefault(place, []).append((file, samples))
     chosen: list[ScoredSample] = []
     left_out: set[str] = set()
     for (task, _), runs in by_place.items():
-        runs.sort(key=lambda run: run[0].stamp)
-        if len(runs) > 1 and runs[-1][0].stamp == runs[-2][0].stamp:
-            raise ResultsError(
-                f"{name}: {task} is in {runs[-2][0].path} and in {runs[-1][0].path}; name the files of one run"
-            )
-        chosen += runs[-1][1]
-        left_out.update(str(file.path) for file, _ in runs[:-1])
+        known: set[tuple[str, str]] = set()
+        newest: ResultFile | None = None
+        for file, samples in sorted(runs, key=lambda run: run[0].stamp, reverse=True):
+            own = {(sample.document or sample.id, sample.repeat) for sample in samples}
+            # Files without a common sample are the parts of one run.
+            if known.isdisjoint(own):
+                known |= own
+                chosen += samples
+                newest = newest or file
+            elif newest is not None and file.stamp == newest.stamp:
+                raise ResultsError(f"{name}: {task} is in {newest.path} and in {file.path}; name the files of one run")
+            else:
+                left_out.add(str(file.path))
     notes = [f"{file.path}: {note}" for file in files for note in file.notes]
     if left_out:
         notes.append(f"{name}: older runs are left out: {counted(sorted(left_out), MOST_NAMED)}")
@@ -293,6 +299,7 @@ def _metrics(samples: Sequence[ScoredSample], reading: Reading, name: str) -> di
     A name without its filter, such as `exact_match`, is enough where a task has it with one filter only.
     """
     known: dict[str, dict[str, None]] = {}
+    main = {sample.task: sample.main for sample in samples}
     for sample in samples:
         known.setdefault(sample.task, {}).update(dict.fromkeys(sample.scores))
     chosen = {}
@@ -304,7 +311,7 @@ def _metrics(samples: Sequence[ScoredSample], reading: Reading, name: str) -> di
         if reading.metrics and not named:
             wanted = reading.metrics[0]
             raise ResultsError(f"--metric: {name} has no {wanted!r} of {task}; {known_names(wanted, metrics)}")
-        possible = named or list(metrics)
+        possible = named or [metric for metric in metrics if metric == main[task]] or list(metrics)
         if len(possible) > 1:
             raise ResultsError(f"{name}: {task} has {', '.join(possible)}; choose one with --metric")
         chosen[task] = possible[0]

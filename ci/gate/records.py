@@ -33,6 +33,9 @@ class ScoredSample(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     scores: Mapping[str, object]
     """The scores by metric. Values that are no numbers are refused once their metric is chosen."""
 
+    main: str = ""
+    """The metric that counts if none is chosen; empty if the format has no such metric."""
+
     length: int = 0
     """The length in tokens; 0 for a task that has none."""
 

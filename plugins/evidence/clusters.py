@@ -122,7 +122,7 @@ class ClusteredQueue:
             of_cluster.append(numbers.setdefault(key, len(numbers)))
         return Haystacks(of_cluster=np.array(of_cluster, dtype=np.intp))
 
-    @property
+    @cached_property
     def _cases_about_same_texts(self) -> frozenset[str]:
         """The ids of the cases that have a text with another case in common."""
         cases_of_text: dict[int, set[str]] = {}

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from longctx.plugins.evidence.e_process import TIE_TOLERANCE, Floats
 from longctx.plugins.evidence.sign_flips import skewed_tail
+from longctx.plugins.evidence.tails import binomial_cdf, student_cdf, student_quantile
 
 Ints = NDArray[np.intp]
 # Fewer degrees of freedom within haystacks say nothing about the correlation there.
@@ -120,26 +121,28 @@ def level_p_values(strata: Iterable[Stratum], threshold: float) -> tuple[float, 
     Returns None where `model_mean` does.
     """
     estimate = model_mean(strata)
-    return None if estimate is None else _p_values(estimate, threshold)
+    if estimate is None:
+        return None
+    return _p_value_below(_mirrored(estimate), 1 - threshold), _p_value_below(estimate, threshold)
 
 
-def _p_values(estimate: ModelMean, threshold: float) -> tuple[float, float]:
-    """Return the p-values of `level_p_values`.
+def _mirrored(estimate: ModelMean) -> ModelMean:
+    """Return the estimate of how much is missing to the largest mean, 1."""
+    return replace(estimate, mean=1 - estimate.mean, skewness=-estimate.skewness)
+
+
+def _p_value_below(estimate: ModelMean, threshold: float) -> float:
+    """Return the p-value of a mean of at least the threshold, from 0 to 1.
 
     The first test is Student's t-test. Few right answers among many wrong ones seem to vary less than they do. So the
     p-value is at least that of Hall's transformation for skewness (`skewed_tail`), and that of Bentkus 2004, "On
     Hoeffding's inequalities": e times the binomial tail, for as many samples as would be as precise.
     """
-    # scipy takes half a second to import, and few runs need it.
-    from scipy.special import stdtr
-
-    mean, size = estimate.mean, estimate.size
-    above, below = [_bentkus_bound(size, 1 - mean, 1 - threshold)], [_bentkus_bound(size, mean, threshold)]
+    p_values = [_bentkus_bound(estimate.size, estimate.mean, threshold)]
     if estimate.variance > 0:
-        t = (mean - threshold) / math.sqrt(estimate.variance)
-        above += [float(stdtr(estimate.freedom, -t)), skewed_tail(-t, -estimate.skewness)]
-        below += [float(stdtr(estimate.freedom, t)), skewed_tail(t, estimate.skewness)]
-    return max(above), max(below)
+        t = (estimate.mean - threshold) / math.sqrt(estimate.variance)
+        p_values += [student_cdf(estimate.freedom, t), skewed_tail(t, estimate.skewness)]
+    return max(p_values)
 
 
 def level_interval(strata: Iterable[Stratum], *, alpha: float) -> tuple[float, float]:
@@ -152,15 +155,19 @@ def level_interval(strata: Iterable[Stratum], *, alpha: float) -> tuple[float, f
         return 0.0, 1.0
     # Samples of which none varies on a haystack do not show how alike they are.
     estimate = replace(estimate, size=min(estimate.size, estimate.size_on_haystacks))
-    bounds = []
-    for side, refuted in ((0, 0.0), (1, 1.0)):
-        possible = estimate.mean
-        for _ in range(BISECTIONS):
-            middle = (refuted + possible) / 2
-            is_refuted = _p_values(estimate, middle)[side] <= alpha / 2
-            refuted, possible = (middle, possible) if is_refuted else (refuted, middle)
-        bounds.append(refuted)
-    return bounds[0], bounds[1]
+    return 1 - _upper_bound(_mirrored(estimate), alpha / 2), _upper_bound(estimate, alpha / 2)
+
+
+def _upper_bound(estimate: ModelMean, alpha: float) -> float:
+    """Return the smallest of the means that are refuted as too large."""
+    possible, refuted = estimate.mean, 1.0
+    for _ in range(BISECTIONS):
+        middle = (refuted + possible) / 2
+        if _p_value_below(estimate, middle) <= alpha:
+            refuted = middle
+        else:
+            possible = middle
+    return refuted
 
 
 def difference_interval(strata: Iterable[Stratum], *, alpha: float) -> tuple[float, float]:
@@ -172,9 +179,7 @@ def difference_interval(strata: Iterable[Stratum], *, alpha: float) -> tuple[flo
     estimate = model_mean(strata)
     if estimate is None:
         return -1.0, 1.0
-    from scipy.special import stdtrit
-
-    quantile = float(stdtrit(estimate.freedom, 1 - alpha / 2))
+    quantile = student_quantile(estimate.freedom, alpha / 2)
     rare = quantile * estimate.unit / 2
     half = quantile * (rare + math.sqrt(estimate.variance + rare**2))
     return max(-1.0, estimate.mean - half), min(1.0, estimate.mean + half)
@@ -185,10 +190,8 @@ def mean_interval(values: Floats, own: Ints, *, alpha: float) -> tuple[float, fl
     error = clustered_error(values, own)
     if error is None:
         return -math.inf, math.inf
-    from scipy.special import stdtrit
-
     mean = math.fsum(values) / values.size
-    half = float(stdtrit(len(np.unique(own)) - 1, 1 - alpha / 2)) * error
+    half = student_quantile(len(np.unique(own)) - 1, alpha / 2) * error
     return mean - half, mean + half
 
 
@@ -216,13 +219,11 @@ def _bentkus_bound(size: float, mean: float, threshold: float) -> float:
 
     Between two whole numbers of samples, the logarithm of the tail is interpolated.
     """
-    from scipy.special import bdtr
-
-    total = mean * size
+    total, trials = mean * size, math.floor(size)
     low = math.floor(total + TIE_TOLERANCE)
-    tails = bdtr(np.array([low, min(low + 1, math.floor(size))], dtype=np.float64), math.floor(size), threshold)
     share = max(0.0, total - low)
-    return float(min(1.0, math.e * tails[0] ** (1 - share) * tails[1] ** share))
+    first, second = binomial_cdf(low, trials, threshold), binomial_cdf(low + 1, trials, threshold)
+    return min(1.0, math.e * math.pow(first, 1 - share) * math.pow(second, share))
 
 
 def correlation(cases: Iterable[CaseValues]) -> HaystackCorrelation | None:

@@ -1,6 +1,11 @@
-"""The prediction files of RULER's scripts, LENGTH/pred/TASK.jsonl, whose answers are scored here as RULER does."""
+"""The prediction files of RULER's scripts, LENGTH/pred/TASK.jsonl, scored here as RULER does.
+
+Seen at commit c3f5e3b.
+"""
 
 from __future__ import annotations
+
+import re
 
 import msgspec
 
@@ -26,7 +31,8 @@ def read(content: Content) -> ResultFile:
     # Its table of characters takes longer to make than most comparisons.
     from longctx.fixtures.scoring.match import string_match_all, string_match_any
 
-    task = content.path.name.partition(".")[0]
+    # Several processes write TASK-0.jsonl, TASK-1.jsonl and so on.
+    task = re.sub(r"-\d+$", "", content.path.name.partition(".")[0])
     match = string_match_any if task.startswith("qa") else string_match_all
     lengths = [int(part) for part in content.path.parts if part.isdecimal() and int(part) >= 256]
     samples = tuple(

@@ -23,6 +23,7 @@ from tests.unit.ci.gate.result_files import (
     write_jsonl,
     write_lm_eval,
     write_nemo,
+    write_ruler,
 )
 
 Make = Callable[[Path], tuple[object, ...]]
@@ -118,6 +119,62 @@ def helmet_metrics(folder: Path) -> tuple[object, ...]:
     results["metrics"]["em"] = results["metrics"]["f1"][:-1]
     path.write_text(json.dumps(results))
     return path, path
+
+
+def ruler_chunks(folder: Path) -> tuple[object, ...]:
+    base = write_ruler(folder / "base", rows())
+    for path in (write_ruler(folder / "new", rows()) / "4096" / "pred").iterdir():
+        lines = path.read_text().splitlines(keepends=True)
+        for chunk in (0, 1):
+            path.with_name(f"{path.stem}-{chunk}.jsonl").write_text("".join(lines[chunk::2]))
+        path.unlink()
+    return base, folder / "new"
+
+
+def nemo_shards(folder: Path) -> tuple[object, ...]:
+    base = write_nemo(folder / "base", rows())
+    for shard in (0, 1):
+        part = write_nemo(folder / "new" / f"shard_{shard}", rows()[shard::2])
+        for bundle in part.glob("*/eval-*.json"):
+            bundle.write_text(bundle.read_text().replace('"1"', f'"{shard}"'))
+    return base, folder / "new"
+
+
+def helmet(folder: Path, change: Callable[[Row], None], task: str = "json_kv") -> tuple[Path, Path]:
+    """Compare results of HELMET with themselves after a change."""
+    base, new = (write_helmet(folder / name, rows(tasks=[task])) for name in ("base", "new"))
+    path = new / f"{task}_eval_in8192_size100.json"
+    results = json.loads(path.read_text())
+    change(results)
+    path.write_text(json.dumps(results))
+    return base, new
+
+
+def helmet_unanswered(folder: Path) -> tuple[object, ...]:
+    def leave_out(results: Row) -> None:
+        for values in (results["data"], *results["metrics"].values()):
+            del values[5]
+
+    return helmet(folder, leave_out)
+
+
+def helmet_main_metric(folder: Path) -> tuple[object, ...]:
+    def add(results: Row) -> None:
+        metrics = results["metrics"]
+        metrics |= {"substring_exact_match": metrics["f1"], "f1": [0.0] * 60}
+
+    return helmet(folder, add)
+
+
+def helmet_judge(folder: Path) -> tuple[object, ...]:
+    def judge(results: Row) -> None:
+        for number, entry in enumerate(results["data"]):
+            entry["gpt-4-scores"] = {"fluency": 1, "correctness": number % 4} if number else None
+
+    _, new = helmet(folder, judge, "narrativeqa")
+    path = new / "narrativeqa_eval_in8192_size100.json"
+    path.with_name(f"{path.stem}-gpt4eval_o.json").write_text(path.read_text())
+    return new, new
 
 
 def equal_documents(folder: Path) -> tuple[object, ...]:
@@ -221,6 +278,11 @@ ODD: dict[str, tuple[Make, int, str]] = {
         table(lambda new: [{**row, "task": row["task"]} for row in new], tasks=("<b>x</b>",)), 0,
         r"-b-x--b-",
     ),
+    "parts of a run of RULER": (ruler_chunks, 0, r"at 4k: 120 pairs.*verdict +pass"),
+    "parts of a run of NeMo": (nemo_shards, 0, r"tasks: 120 pairs.*verdict +pass"),
+    "HELMET's sample without an answer": (helmet_unanswered, 1, r"json_kv-8k: 1 sample of base alone \(5\)"),
+    "HELMET's own metric": (helmet_main_metric, 0, r"json_kv +78.*verdict +pass"),
+    "HELMET's judge": (helmet_judge, 0, r"59 pairs.*narrativeqa +50\.8.*older runs are left out: new/narr"),
     "lists of metrics": (helmet_metrics, 4, r"metric em has 59 values for 60 samples; run it again"),
     "other attempts": (
         lambda folder: (write_nemo(folder / "base", rows()), write_nemo(folder / "new", rows(worse=30))), 1,
