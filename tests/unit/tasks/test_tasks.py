@@ -63,9 +63,11 @@ class Blocks(Pieces):
     pattern = ".{1,5}"
 
 
-@pytest.mark.parametrize("tokenizer", [Spanning(), Blocks()])
+@pytest.mark.parametrize(
+    "tokenizer", [PromptFormatter(Spanning()), PromptFormatter(Blocks())], ids=["spanning", "blocks"]
+)
 @pytest.mark.parametrize("task", ["niah_single_1", "niah_single_2", "niah_multikey_2", "vt", "cwe", "fwe", "qa_1"])
-def test_a_sample_is_full_where_counts_do_not_add_up(task: str, tokenizer: Pieces) -> None:
+def test_a_sample_is_full_where_counts_do_not_add_up(task: str, tokenizer: PromptFormatter) -> None:
     for index in range(3):
         sample = RULER[task].sample(4096, index, seed=0, tokenizer=tokenizer, corpora=GENERATED)
         assert RULER[task].least_fill <= fill_ratio(sample) <= 1
@@ -158,12 +160,6 @@ def test_a_sample_depends_on_its_identity_alone(task: str) -> None:
     assert drawn([7, 0], formatter("pieces")) == [third, first]
     of_other_seed = TASKS[task].sample(length, 0, seed=1, tokenizer=formatter("pieces"), corpora=GENERATED)
     assert len({sample.context for sample in (first, second, of_other_seed)}) == 3
-
-
-@every_task
-def test_a_plain_tokenizer_is_framed_as_the_options_default_to(task: str) -> None:
-    plain = RULER[task].sample(2048, 0, seed=0, tokenizer=Pieces(), corpora=GENERATED)
-    assert plain == make_sample(task, 2048, kind="pieces")
 
 
 @pytest.mark.parametrize("task", QA)
