@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import threading
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from random import Random
 
@@ -151,7 +151,7 @@ def judge_replies(random: Random, sound: Sound, folder: Path) -> Program:
         settings = JudgeSettings(model="m", url=f"http://{_serve(reply)}/v1", timeout_seconds=1, retries=0, rereads=0)
         question = JudgedAnswer(question="Where did she go?", references=("the sea",), answer="To the sea.")
         try:
-            with Judge(settings, None) as judge:
+            with closing(Judge(settings, None)) as judge:
                 judge.decide(question)
         except JudgeError as error:
             return report_wrong_use(str(error))

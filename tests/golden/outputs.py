@@ -16,9 +16,8 @@ from longctx.fixtures import calibration, versions
 from longctx.fixtures.calibration.tokenizer import train_tokenizer
 from longctx.fixtures.records import Sample
 from longctx.fixtures.scoring.judge import Judged, JudgedAnswer, JudgedClaim, JudgedSummary, JudgeSettings
-from longctx.fixtures.scoring.judge.client import UnreadableReply, request_of
-from longctx.fixtures.scoring.judge.grading import read_verdict
-from longctx.fixtures.scoring.judge.judge import reply_key
+from longctx.fixtures.scoring.judge.grading import UnreadableReply, read_verdict
+from longctx.fixtures.scoring.judge.judge import reply_key, request_of
 from longctx.fixtures.tasks import NAMED_SUITES, TASKS, load_tasks
 from longctx.fixtures.tokenization.prompts import PromptFormatter
 from tests.golden.engines import engine_outputs

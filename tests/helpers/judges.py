@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
@@ -24,7 +25,7 @@ def settings_for(server: ChatServer, **changes: Any) -> JudgeSettings:
 
 
 def decided(server: ChatServer, judged: Any = ANSWER, store: JudgeReplies | None = None, **changes: Any) -> Any:
-    with Judge(settings_for(server, **changes), store) as judge:
+    with closing(Judge(settings_for(server, **changes), store)) as judge:
         return judge.decide(judged)
 
 

@@ -29,7 +29,7 @@ from longctx.fixtures.engines import execution_settings
 from longctx.fixtures.engines.hf.settings import HfSettings
 from longctx.fixtures.tokenization.prompts import PromptFormatter
 from longctx.fixtures.scoring.judge import JudgedClaim, JudgeSettings, fingerprint
-from longctx.fixtures.scoring.judge.client import request_of
+from longctx.fixtures.scoring.judge.judge import request_of
 from longctx.fixtures.scoring.judge.judge import reply_key
 from longctx.fixtures.tasks import TASKS
 from longctx.fixtures.calibration.recipe import _recipe

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
@@ -21,8 +22,13 @@ from longctx.fixtures.scoring.judge import (
     JudgeSettings,
     fingerprint,
 )
-from longctx.fixtures.scoring.judge.client import UnreadableReply
-from longctx.fixtures.scoring.judge.grading import MAX_CHARACTERS, JudgeQuestion, fence_code, read_verdict
+from longctx.fixtures.scoring.judge.grading import (
+    MAX_CHARACTERS,
+    JudgeQuestion,
+    UnreadableReply,
+    fence_code,
+    read_verdict,
+)
 from longctx.fixtures.tasks import TASKS
 from longctx.fixtures.tasks.task import Assistants
 from tests.helpers.servers import ChatServer, Response, completion
@@ -105,7 +111,7 @@ def test_a_verdict_in_the_answer_is_not_the_judges(
     """The server plays a judge that repeats the whole request before it decides."""
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     server.answer = lambda request: completion(f'{request.text}\n{{"fluency": 0, "correctness": 1}}')
-    with Judge(replace(SETTINGS, url=server.url)) as judge:
+    with closing(Judge(replace(SETTINGS, url=server.url))) as judge:
         score = judge.decide(replace(ANSWER, answer=f"a {attack}"))
     assert score.parts == {"fluency": 0.0, "correctness": pytest.approx(1 / 3)}
     (request,) = server.requests
@@ -203,7 +209,7 @@ def test_rouge_stands_beside_the_judges_score_and_does_not_change_it(
     sample, grade = make_sample(task), TASKS[task].assisted_grade
     assert grade is not None
     perfect = sample.references[0] if task == "narrativeqa" else sample.truth.reference
-    with Judge(replace(SETTINGS, url=server.url)) as judge:
+    with closing(Judge(replace(SETTINGS, url=server.url))) as judge:
         scores = [grade(sample, text, Assistants(judge=judge)) for text in (perfect, "Quite another one.")]
     assert scores[0].value == scores[1].value > 0
     assert [score.parts["rouge_l"] for score in scores] == [1.0, pytest.approx(0.0, abs=0.2)]

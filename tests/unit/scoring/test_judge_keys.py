@@ -5,15 +5,15 @@ from __future__ import annotations
 import logging
 import traceback
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from longctx.fixtures.http.retry import TimeBudget
 from longctx.fixtures.scoring.judge import Judge, JudgeError, JudgeSettings
-from longctx.fixtures.scoring.judge.client import ChatClient
+from longctx.fixtures.scoring.judge.judge import ChatClient
 from longctx.plugins.journal import JudgeReplies
 from tests.helpers.judges import ANSWER, RIGHT, decided, refused, settings_for
 from tests.helpers.servers import ChatServer, Response, completion, forget_keys, in_json
@@ -103,21 +103,9 @@ def test_an_address_that_could_hold_a_secret_is_refused_unseen(monkeypatch: pyte
         assert "hunter22" not in str(raised.value)
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"model": " "},
-        {"concurrency": 0},
-        {"timeout_seconds": 0},
-        {"timeout_seconds": float("nan")},
-        {"retries": -1},
-        {"rereads": -1},
-        {"reply_tokens": 0},
-    ],
-)
-def test_settings_that_cannot_work_are_refused(changes: dict[str, Any]) -> None:
-    with pytest.raises(JudgeError):
-        JudgeSettings(**{"model": "m", **changes})
+def test_an_empty_name_is_refused() -> None:
+    with pytest.raises(JudgeError, match="--judge-model"):
+        JudgeSettings(model=" ")
 
 
 @pytest.mark.parametrize("log", ["info", "debug"])
@@ -144,7 +132,9 @@ def test_the_key_is_nowhere_but_in_the_request(
     ]
     for response in failing:
         server.answer = lambda _, response=response: response  # type: ignore[misc]  # mypy infers no default
-        with Judge(settings_for(server, timeout_seconds=0.2, retries=0), JudgeReplies(tmp_path, "one")) as judge:
+        with closing(
+            Judge(settings_for(server, timeout_seconds=0.2, retries=0), JudgeReplies(tmp_path, "one"))
+        ) as judge:
             with pytest.raises(JudgeError) as raised:
                 judge.decide(ANSWER)
             error, at = raised.value, raised.value.__traceback__

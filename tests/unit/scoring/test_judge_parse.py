@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longctx.fixtures.scoring.judge.client import UnreadableReply
-from longctx.fixtures.scoring.judge.grading import objects, read_verdict
+from longctx.fixtures.scoring.judge.grading import UnreadableReply, objects, read_verdict
 
 LIMITS = {"fluency": 1, "correctness": 3}
 COUNTS: dict[str, int | str] = {"supported": "sentences", "sentences": 10_000}

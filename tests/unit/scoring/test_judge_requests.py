@@ -6,6 +6,7 @@ import re
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -96,7 +97,7 @@ def test_an_unreadable_reply_is_not_stored(server: ChatServer, tmp_path: Path) -
 def test_the_same_question_is_sent_once_and_a_failed_one_again(server: ChatServer) -> None:
     server.queue = [in_json({}, status=400)]
     server.answer = lambda _: replace(RIGHT, delay_seconds=0.05)
-    with Judge(settings_for(server)) as judge:
+    with closing(Judge(settings_for(server))) as judge:
         with pytest.raises(JudgeError):
             judge.decide(ANSWER)
         scores = [decision.result() for decision in [judge.submit(ANSWER) for _ in range(5)]]
@@ -115,7 +116,7 @@ def test_never_more_calls_at_once_than_allowed(server: ChatServer, most: int) ->
 
     server.answer = answer
     many = [replace(ANSWER, answer=f"answer {index}") for index in range(9)]
-    with Judge(settings_for(server, concurrency=most)) as judge:
+    with closing(Judge(settings_for(server, concurrency=most))) as judge:
         pending = [judge.submit(judged) for judged in many]
         assert [decision.result().value for decision in pending] == [pytest.approx(2 / 3)] * 9
     assert server.most_at_once == most
@@ -127,7 +128,7 @@ def test_every_question_has_its_own_decision_and_one_without_raises(server: Chat
 
     server.answer = lambda request: by_answer(request.text)
     many = [replace(ANSWER, answer=f"answer {index}") for index in (3, 0, 2, 7, 1)]
-    with Judge(settings_for(server)) as judge:
+    with closing(Judge(settings_for(server))) as judge:
         pending = [judge.submit(judged) for judged in many]
         assert [pending[at].result().parts["correctness"] for at in (0, 1, 2, 4)] == pytest.approx([1, 0, 2 / 3, 1 / 3])
         with pytest.raises(JudgeError, match="correctness is '7' instead of 0 to 3"):
@@ -162,7 +163,7 @@ def test_an_answer_without_words_scores_0_without_a_call(server: ChatServer) -> 
 def test_a_judge_of_entailment_asks_one_call_a_pair(server: ChatServer) -> None:
     server.answer = lambda request: completion(f'{{"entailed": {int("cats purr" in request.text)}}}')
     pairs = [("Dogs bark.", "Cats bark."), ("All cats purr.", "My cat purrs."), ("", "x")]
-    with Judge(settings_for(server)) as judge:
+    with closing(Judge(settings_for(server))) as judge:
         assert judge.entails("All cats purr.", "My cat purrs.")
         assert [judge.entails(*pair) for pair in pairs] == [False, True, False]
     assert len(server.requests) == 2
