@@ -11,7 +11,7 @@ from longctx.fixtures.cli import CommandParser, print_line, report_wrong_use
 from longctx.fixtures.corpora.rows import QuestionsError
 from longctx.fixtures.lengths import format_length
 from longctx.fixtures.tasks import SUITES, TASKS, find_tasks_files
-from longctx.fixtures.tasks.questions.make_tasks import STANDARD_LENGTHS
+from longctx.fixtures.tasks.questions.compose import STANDARD_LENGTHS
 from longctx.fixtures.tasks.questions.question_set import FileQuestionSet
 from longctx.fixtures.tasks.questions.read_tasks import read_tasks, shipped_suites
 from longctx.fixtures.tasks.ruler.configured import read_ruler

@@ -9,8 +9,8 @@ from functools import cache
 from typing import Any
 
 from longctx.fixtures.records import Sample
-from longctx.fixtures.tasks.frontier.association import _associations
 from longctx.fixtures.tasks.frontier.counting import subjects
+from longctx.fixtures.tasks.frontier.hidden_facts import _associations
 from longctx.fixtures.tasks.frontier.suite import people
 from longctx.fixtures.tasks.sample_spec import Draft
 from longctx.fixtures.words import contains_words

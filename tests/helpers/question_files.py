@@ -13,7 +13,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from longctx.fixtures.corpora import Corpora
 from longctx.fixtures.records import Sample, Score
-from longctx.fixtures.tasks.questions.make_tasks import question_task
+from longctx.fixtures.tasks.questions.compose import question_task
 from longctx.fixtures.tasks.questions.read_tasks import read_tasks
 from longctx.fixtures.tasks.task import Task
 from longctx.fixtures.tokenization.prompts import PromptFormatter

@@ -12,8 +12,8 @@ import pytest
 from longctx.fixtures.preflight import depth_problems
 from longctx.fixtures.records import Sample, Score
 from longctx.fixtures.tasks import TASKS
-from longctx.fixtures.tasks.frontier.association import _associations
 from longctx.fixtures.tasks.frontier.counting import subjects
+from longctx.fixtures.tasks.frontier.hidden_facts import _associations
 from longctx.fixtures.tasks.frontier.suite import people
 from tests.helpers.frontier_recounts import ORDINALS, edges_of, gives_answer_once, messages_of
 from tests.helpers.tiny_tokenizers import FRONTIER, drafts, make_sample
