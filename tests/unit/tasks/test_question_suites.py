@@ -9,7 +9,6 @@ import pytest
 
 from longctx import tasks as longctx_tasks
 from longctx.fixtures.corpora import Corpora
-from longctx.fixtures.corpora.rows import QuestionsError
 from longctx.fixtures.preflight import sample_problems
 from longctx.fixtures.tasks.questions.read_tasks import read_tasks, shipped_suites, tasks_path
 from longctx.fixtures.versions import QUESTION_METRICS
@@ -60,15 +59,6 @@ def test_sets_without_their_files_say_how_to_get_them(suite: str, tmp_path: Path
         reason = task.missing_data(Corpora(), 4096)
         assert reason is not None
         assert re.fullmatch(rf"{task.name}: .* is missing; longctx fetch {suite} --to DIR gets it", reason)
-
-
-def test_a_set_of_an_earlier_version_is_named_with_what_to_use_instead(tmp_path: Path) -> None:
-    with pytest.raises(
-        QuestionsError, match=r"^--tasks-file: leval is gone; use longbench, longbench2 or infinitebench$"
-    ):
-        tasks_path("leval", tmp_path)
-    with pytest.raises(QuestionsError, match=r": 'option_word' is gone; use 'option'$"):
-        read_tasks(write_tasks(tmp_path, metric={"name": "option_word"}))
 
 
 def test_every_set_and_every_metric_is_on_the_page() -> None:
