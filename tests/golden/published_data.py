@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from longctx.fixtures.corpora.published.hub_sets import NLU_SEED
+
 WORDS = """
     amber barge candle drift ember ferry gravel harbor island jetty kettle lantern
     meadow needle orchard pebble quarry ribbon saddle timber urchin valley willow yarrow
@@ -27,6 +29,7 @@ def write_published_data(directory: Path) -> None:
             path.write_text("".join(json.dumps(record) + "\n" for record in data), encoding="utf-8")
         else:
             path.write_text(data if isinstance(data, str) else json.dumps(data), encoding="utf-8")
+    _write_classification_sets(directory)
     _write_narrativeqa(directory / "deepmind/narrativeqa/data")
 
 
@@ -34,7 +37,6 @@ def _files() -> Iterator[tuple[str, Any]]:
     yield from _ruler_files()
     yield from _passage_files()
     yield from _citation_files()
-    yield from _classification_files()
     yield from _document_files()
 
 
@@ -194,23 +196,39 @@ def _citation_files() -> Iterator[tuple[str, Any]]:
         yield f"prompts/{name}_revised.json", {"demos": demos}
 
 
-def _classification_files() -> Iterator[tuple[str, Any]]:
-    def lines(first: int, count: int) -> list[tuple[str, str]]:
-        return [(f"{WORDS[at % 5]}", _sentence(at, 6)) for at in range(first, first + count)]
+def _write_classification_sets(directory: Path) -> None:
+    train = [(WORDS[at % 5], _sentence(at, 6)) for at in range(300)]
+    test = [(WORDS[at % 5], _sentence(at, 6)) for at in range(1000, 1020)]
+    for part, pairs in (("train", train), ("test", test)):
+        texts, labels = [text for _, text in pairs], [label for label, _ in pairs]
+        coarse = [label.upper() for label in labels]
+        fine = [f"{label}:x{len(text) % 3}" for label, text in zip(coarse, texts, strict=True)]
+        trec = {"text": texts, "coarse_label": coarse, "fine_label": fine}
+        _write_table(directory / f"CogComp/trec/{part}.parquet", trec)
+        _write_table(directory / f"PolyAI/banking77/{part}.parquet", {"text": texts, "label": labels})
+        split, stray = ("train", "fog") if part == "train" else ("validation", "mist")
+        clinc = {"text": [*texts, stray], "intent": [*labels, "oos"]}
+        _write_table(directory / f"clinc/clinc_oos/plus/{split}.parquet", clinc)
+    _write_nlu(directory / "xingkunliuxtracta/nlu_evaluation_data/train.parquet", train, test)
 
-    for file, part in (("train_5500", lines(0, 300)), ("TREC_10", lines(1000, 20))):
-        yield f"icl/trec/{file}.label", "".join(f"{label.upper()}:x{len(text) % 3} {text}\n" for label, text in part)
-    for file, part in (("train", lines(0, 300)), ("test", lines(1000, 20))):
-        yield f"icl/banking77/{file}.csv", "text,category\n" + "".join(f'"{text}",{label}\n' for label, text in part)
-    for file, part in (("train", lines(0, 300)), ("test", lines(1000, 20))):
-        head = "answerid;scenario;intent;answer_annotation;answer_from_anno;answer_from_user\n"
-        rows = (f"{at};home;{label};x;{text};{text}\n" for at, (label, text) in enumerate(part))
-        yield f"icl/nlu/{file}.csv", head + "".join(rows)
-    train, validation = ([[text, label] for label, text in part] for part in (lines(0, 300), lines(1000, 20)))
-    yield "icl/clinc150/data_oos_plus.json", {
-        "train": train, "oos_train": [["fog", "oos"]], "val": validation, "oos_val": [["mist", "oos"]],
-        "test": [], "oos_test": [],
-    }  # fmt: skip
+
+def _write_nlu(path: Path, train: list[tuple[str, str]], test: list[tuple[str, str]]) -> None:
+    """Write one table that is split into these parts, in this order."""
+    import datasets
+
+    size = len(train) + len(test)
+    places = datasets.Dataset.from_dict({"at": range(size)})
+    parts = places.train_test_split(test_size=len(test) / size, seed=NLU_SEED, load_from_cache_file=False)
+    rows = dict(zip([*parts["train"]["at"], *parts["test"]["at"]], [*train, *test], strict=True))
+    labels = [f"home_{rows[at][0]}" for at in range(size)]
+    _write_table(path, {"text": [rows[at][1] for at in range(size)], "label": labels})
+
+
+def _write_table(path: Path, columns: dict[str, list[str]]) -> None:
+    import datasets
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    datasets.Dataset.from_dict(columns).to_parquet(path)
 
 
 def _document(key: int) -> str:

@@ -74,20 +74,3 @@ def ids(passages: Sequence[Any]) -> list[str]:
 
 def book(name: int, **more: Any) -> Record:
     return {"id": name, "context": f"Book {name}.", "input": "Who?", "answer": ["Ida"], "options": []} | more
-
-
-def small_classification_sets(write: Write) -> None:
-    write("icl/trec/train_5500.label", "LOC:city Where is Caf\u00e9 Aln ?\nNUM:date When ?\n".encode("iso-8859-1"))
-    write("icl/trec/TREC_10.label", "LOC:other Where ?\n")
-    write("icl/banking77/train.csv", 'text,category\n"Where, pray?\nNow!",card\nHow?,pin\n')
-    write("icl/banking77/test.csv", "text,category\nWhen?,pin\n")
-    splits = {
-        "train": [["a", "greet"]],
-        "oos_train": [["b", "oos"]],
-        "val": [["c", "greet"]],
-        "oos_val": [["d", "oos"]],
-    }
-    write("icl/clinc150/data_oos_plus.json.gz", splits | {"test": [["e", "greet"]], "oos_test": []})
-    head = "answerid;scenario;intent;answer_annotation;answer_from_anno;answer_from_user\n"
-    write("icl/nlu/train.csv", f'{head}1;alarm;query;x;list "my" alarms;<List>\n')
-    write("icl/nlu/test.csv", f"{head}2;alarm;set;x;wake me;Wake me!\n")

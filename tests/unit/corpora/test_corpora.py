@@ -87,7 +87,7 @@ def test_a_very_long_sentence_is_cut_between_words() -> None:
     assert [len(sentence.split()) for sentence in sentences] == [120, 120, 11]
 
 
-@pytest.mark.parametrize("name", [name + end for name in ruler.NAMES for end in ("", ".gz")])
+@pytest.mark.parametrize("name", [name + end for name in ruler.ESSAYS for end in ("", ".gz")])
 def test_essays_become_the_haystack_and_begin_again(write: Write, tmp_path: Path, name: str) -> None:
     write(name, {"text": "One here. Two here. Three here."})
     haystack = load_corpora(tmp_path).haystack
@@ -135,17 +135,16 @@ def test_hotpot_yields_questions_that_containment_can_score(write: Write) -> Non
     assert (loaded.source, loaded.left_out) == ("published", 3)
 
 
-@pytest.mark.parametrize("folder", ["", "qa/"])
 @pytest.mark.parametrize("suffix", ["", ".gz"])
-def test_question_files_may_have_every_known_name(write: Write, tmp_path: Path, folder: str, suffix: str) -> None:
-    for name in ruler.SQUAD_NAMES:
-        path = write(f"{folder}{name}{suffix}", squad(squad_item("spring")))
-        assert ruler.find_squad(tmp_path) == path
+def test_question_files_may_have_every_known_name(write: Write, tmp_path: Path, suffix: str) -> None:
+    for name in ruler.SQUAD:
+        path = write(name + suffix, squad(squad_item("spring")))
+        assert load_corpora(tmp_path).squad_path == path
         assert load_corpora(tmp_path).squad.source == "published"
         path.unlink()
-    for name in ruler.HOTPOT_NAMES:
-        path = write(f"{folder}{name}{suffix}", [hotpot_item("Aln")])
-        assert ruler.find_hotpot(tmp_path) == path
+    for name in ruler.HOTPOT:
+        path = write(name + suffix, [hotpot_item("Aln")])
+        assert load_corpora(tmp_path).hotpot_path == path
         assert load_corpora(tmp_path).hotpot.source == "published"
         path.unlink()
 

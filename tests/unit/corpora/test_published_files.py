@@ -21,11 +21,12 @@ from tests.helpers.published_files import (
     context,
     open_set,
     own_caches,
-    small_classification_sets,
     write,
 )
 
 __all__ = ["own_caches", "write"]
+
+KEYS = "json_kv/test_k9_dep6.jsonl"
 
 
 def test_a_directory_with_none_of_the_files_is_refused(write: Write, tmp_path: Path) -> None:
@@ -35,24 +36,23 @@ def test_a_directory_with_none_of_the_files_is_refused(write: Write, tmp_path: P
 
 
 def test_sources_names_exactly_the_sets_that_exist(write: Write, tmp_path: Path) -> None:
-    small_classification_sets(write)
+    write("infbench/longbook_qa_eng.jsonl", [book(0)])
     corpora = load_corpora(tmp_path)
-    assert corpora.sources["nlu"] == "published"
+    assert corpora.sources["infbench_qa"] == "published"
     assert "nq" not in corpora.sources
     assert corpora.published_set("nq") is None
-    assert corpora.published_set("nlu") is corpora.published_set("nlu")
-    assert Corpora().published_set("nlu") is None
+    assert corpora.published_set("infbench_qa") is corpora.published_set("infbench_qa")
+    assert Corpora().published_set("infbench_qa") is None
     with pytest.raises(KeyError, match="no published set 'squad'"):
         corpora.published_set("squad")
 
 
 def test_nothing_is_parsed_before_its_first_use(write: Write, tmp_path: Path) -> None:
-    for name in ("kilt/nq-dev-multikilt_1000_k10_dep6.jsonl", "alce/asqa_eval_gtr_top2000.json", "icl/nlu/train.csv"):
+    for name in ("kilt/nq-dev-multikilt_1000_k10_dep6.jsonl", "alce/asqa_eval_gtr_top2000.json", KEYS):
         write(name, b"torn {")
-    write("icl/nlu/test.csv", b"torn {")
     corpora = load_corpora(tmp_path)
     assert corpora.fingerprint
-    for name in ("nq", "asqa", "nlu"):
+    for name in ("nq", "asqa", "json_kv"):
         with pytest.raises(CorpusError, match=r"^--data-dir: [^\n]*; put the published file in its place[^\n]*$"):
             corpora.published_set(name)
 
@@ -62,9 +62,9 @@ def test_the_fingerprint_changes_with_any_byte_of_a_small_file_and_with_the_size
 ) -> None:
     monkeypatch.setattr("longctx.fixtures.corpora.published.layouts.WHOLE_BYTES", 2**12)
     monkeypatch.setattr("longctx.fixtures.corpora.published.layouts.BLOCK_BYTES", 16)
-    small_classification_sets(write)
+    write(KEYS, "a small file")
     seen = {load_corpora(tmp_path).fingerprint, Corpora().fingerprint}
-    write("icl/trec/TREC_10.label", "LOC:other Whose ?\n")
+    write(KEYS, "a other file")
     seen.add(load_corpora(tmp_path).fingerprint)
     path = write("kilt/nq-dev-multikilt_1000_k10_dep6.jsonl", at_depths("Where?", GOLD, OTHERS))
     seen.add(load_corpora(tmp_path).fingerprint)
@@ -107,8 +107,7 @@ KILT_LINE = at_depths("Where?", GOLD, OTHERS)[0]
         ("asqa", ASQA, b'[{"question": "Q", "docs": [', "cut off"),
         ("asqa", ASQA, [{"question": "Q", "docs": []}], "record 1: no field 'answers'"),
         ("msmarco", MSMARCO, [{"qid": 1, "query": "q", "ctxs": [context("a", label=7)]}], "a label of 7, not 0"),
-        ("trec_fine", "icl/trec/TREC_10.label", "A question without a label\n", "line 1: 'A question without a label'"),
-        ("json_kv", "json_kv/test_k9_dep6.jsonl", [{"context": "none", "question": "k", "answer": "v"}], "record 1:"),
+        ("json_kv", KEYS, [{"context": "none", "question": "k", "answer": "v"}], "record 1:"),
         ("ruler/vt/4096", "ruler/vt/validation_4096.jsonl", [{"input": "x"}], "record 1: no field 'answer'"),
         ("infbench_mc", "infbench/longbook_choice_eng.jsonl", [book(1, options=["Tom"])], "record 1:"),
         ("nq", NQ + ".gz", gzip.compress(b'{"question": "Q"}', mtime=0)[:-12], "ended before"),
@@ -117,7 +116,6 @@ KILT_LINE = at_depths("Where?", GOLD, OTHERS)[0]
 def test_a_fault_in_a_file_is_reported_in_one_line(
     name: str, file: str, data: Any, fault: str, write: Write, tmp_path: Path
 ) -> None:
-    small_classification_sets(write)
     path = write(file.removesuffix(".gz") if isinstance(data, bytes) else file, data)
     if file.endswith(".gz"):
         path = path.rename(path.with_name(f"{path.name}.gz"))

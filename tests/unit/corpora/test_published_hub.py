@@ -75,13 +75,22 @@ def test_a_table_becomes_a_classification_set_with_its_class_names(caches: Path)
     assert [coarse.labels[one.label] for one in coarse.train] == ["ENTY", "ABBR", "ENTY"]
 
 
-def test_original_files_are_preferred_to_the_hub(caches: Path) -> None:
-    put_trec(caches / "data/CogComp/trec")
-    (caches / "data/icl/trec").mkdir(parents=True)
-    for name in ("train_5500", "TREC_10"):
-        (caches / f"data/icl/trec/{name}.label").write_text("LOC:city Where ?\n")
-    labelled: Any = load_corpora(caches / "data").published_set("trec_coarse")
-    assert labelled.labels == ("LOC",)
+def test_the_test_part_of_clinc150_is_its_validation_split(caches: Path) -> None:
+    folder = caches / "data/clinc/clinc_oos"
+    for config, prefix in (("plus", ""), ("small", "other ")):
+        for split, texts in (("train", ["a", "b"]), ("validation", ["c", "d"]), ("test", ["e", "f"])):
+            columns: dict[str, list[Any]] = {"text": [prefix + text for text in texts], "intent": [0, 1]}
+            parquet(folder / f"{config}/{split}-00000-of-00001.parquet", columns, intent=["greet", "oos"])
+    labelled: Any = load_corpora(caches / "data").published_set("clinc150")
+    parts = [[(one.text, labelled.labels[one.label]) for one in part] for part in (labelled.train, labelled.test)]
+    assert parts == [[("a", "greet"), ("b", "oos")], [("c", "greet"), ("d", "oos")]]
+
+
+def test_a_table_of_other_columns_is_refused(caches: Path) -> None:
+    for split in ("train", "test"):
+        parquet(caches / f"data/PolyAI/banking77/{split}.parquet", {"text": ["How?"], "category": ["pin"]})
+    with pytest.raises(CorpusError, match="expected a table with text and label; found: no field 'label'"):
+        load_corpora(caches / "data").published_set("banking77")
 
 
 def test_nlu_is_split_like_helmet_does(caches: Path) -> None:

@@ -8,14 +8,12 @@ from typing import Any
 import pytest
 
 from longctx.fixtures.corpora import CorpusError, load_corpora
-from longctx.fixtures.corpora.schema import ClassificationSet
 from tests.helpers.published_files import (
     Write,
     book,
     ids,
     open_set,
     own_caches,
-    small_classification_sets,
     write,
 )
 
@@ -38,26 +36,6 @@ def test_the_lines_of_a_query_are_one_entry(write: Write, tmp_path: Path) -> Non
     data = open_set(tmp_path, "msmarco")
     assert [data[n].id for n in range(len(data))] == ["7", "9"]
     assert (ids(data[0].passages)[:2], data[0].labels[:5]) == (["0", "1"], (0, 1, 2, 3, 0))
-
-
-# --- icl ---
-
-
-def test_the_original_files_of_the_classification_sets(write: Write, tmp_path: Path) -> None:
-    small_classification_sets(write)
-    corpora = load_corpora(tmp_path)
-    data = {name: corpora.published_set(name) for name in ("trec_coarse", "trec_fine", "banking77", "clinc150", "nlu")}
-    assert all(isinstance(labelled, ClassificationSet) for labelled in data.values())
-    parts = {
-        name: [[(text.text, labelled.labels[text.label]) for text in part] for part in (labelled.train, labelled.test)]
-        for name, labelled in data.items()
-        if isinstance(labelled, ClassificationSet)
-    }
-    assert parts["trec_coarse"] == [[("Where is Caf\u00e9 Aln ?", "LOC"), ("When ?", "NUM")], [("Where ?", "LOC")]]
-    assert parts["trec_fine"][1] == [("Where ?", "LOC:other")]
-    assert parts["banking77"] == [[("Where, pray?\nNow!", "card"), ("How?", "pin")], [("When?", "pin")]]
-    assert parts["clinc150"] == [[("a", "greet"), ("b", "oos")], [("c", "greet"), ("d", "oos")]]
-    assert parts["nlu"] == [[('list "my" alarms', "alarm_query")], [("wake me", "alarm_set")]]
 
 
 # --- recall ---
