@@ -64,7 +64,10 @@ def check_server(arguments: Namespace) -> None:
     if not is_served(arguments):
         if changed["openai"]:
             flag = changed["openai"][0].partition(":")[0]
-            raise EngineError(f"{flag}: is for a server; use --engine openai, not {arguments.engine}")
+            remedy = f"use --engine openai, not {arguments.engine}"
+            if arguments.engine == "auto":
+                remedy = "name the server of --model with --base-url, or start one with --serve"
+            raise EngineError(f"{flag}: is for a server; {remedy}")
         if arguments.chat == CHAT_API:
             raise EngineError(f"--chat: {CHAT_API!r} is for a server; give --base-url or --serve")
         return
@@ -72,7 +75,10 @@ def check_server(arguments: Namespace) -> None:
         raise EngineError("--engine: openai needs a server; give its --base-url, or a --serve command that starts one")
     # The `hf` engine does run a baseline checkpoint, unless the baseline is a report.
     if changed["hf"] and (not baseline or baseline.endswith(".json") or serves_baseline(arguments)):
-        raise EngineError(f"{changed['hf'][0]} is for --engine hf; leave it out: the server decides")
+        option = changed["hf"][0]
+        is_override = option.startswith("--config-override")
+        remedy = "give it to the server (vLLM: --hf-overrides)" if is_override else "leave it out: the server decides"
+        raise EngineError(f"{option} is for --engine hf; {remedy}")
     if arguments.baseline_url is not None and not baseline:
         raise EngineError("--baseline-url: names the server of a baseline; give its checkpoint as --baseline")
     for flag, address in (("--base-url", url), ("--baseline-url", arguments.baseline_url)):

@@ -19,11 +19,15 @@ from transformers import (
     JambaConfig,
     Lfm2Config,
     LlamaConfig,
+    MambaConfig,
+    MiniMaxConfig,
     MistralConfig,
     Phi3Config,
     PreTrainedTokenizerFast,
     Qwen2Config,
     Qwen3Config,
+    RwkvConfig,
+    xLSTMConfig,
 )
 
 from longctx.fixtures.records import Prompt
@@ -82,6 +86,16 @@ HYBRIDS: dict[str, Any] = {
     ),
     "bamba": BambaConfig(**SIZES, **STATES, attn_layer_indices=[1]),
 }
+# States of their own instead of keys and values.
+RECURRENT: dict[str, Any] = {
+    "rwkv": RwkvConfig(vocab_size=VOCABULARY, hidden_size=32, attention_hidden_size=32, num_hidden_layers=2),
+    "xlstm": xLSTMConfig(
+        vocab_size=VOCABULARY, hidden_size=64, num_hidden_layers=2, num_blocks=2, num_heads=2, chunk_size=16,
+        qk_dim_factor=1.0,
+    ),
+    "minimax": MiniMaxConfig(**SIZES, head_dim=16, num_local_experts=2, block_size=16),
+    "mamba": MambaConfig(vocab_size=VOCABULARY, hidden_size=32, num_hidden_layers=2, state_size=8),
+}  # fmt: skip
 
 
 class Ids:

@@ -21,6 +21,7 @@ from tests.helpers.tiny_engines import PROMPTS, Saved, engine_of, own_greedy, sa
 from tests.helpers.tiny_models import (
     CONFIGS,
     LONGROPE_TURN,
+    RECURRENT,
     SIZES,
     VOCABULARY,
     byte_tokenizer,
@@ -48,6 +49,22 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Saved:
 def test_answers_equal_those_of_generate(family: str, saved: Saved) -> None:
     engine = engine_of(saved(family), batch_size=1)
     assert texts(engine, PROMPTS) == [own_greedy(engine, prompt) for prompt in PROMPTS]
+
+
+@pytest.mark.parametrize("family", RECURRENT)
+def test_models_without_a_key_value_cache_answer_like_plain_forward_passes(family: str, tmp_path: Path) -> None:
+    engine = engine_of(save_model(RECURRENT[family], tmp_path / "c"))
+    assert engine.facts.prefill == "whole"
+    single = PROMPTS[0]
+    answer = [int(token) for token in texts(engine, [PROMPTS[2], single])[1].split()]
+    assert len(answer) == single.generation_tokens
+    with torch.no_grad():
+        logits = engine.forward.model(torch.tensor([[*single.token_ids, *answer]]), use_cache=False).logits[0]
+    following = logits[len(single.token_ids) - 1 : -1].float()
+    assert following.argmax(-1).tolist() == answer
+    (score,) = engine.score([single], [answer])
+    expected = following.log_softmax(-1)[range(len(answer)), answer].tolist()
+    assert score.log_probabilities == pytest.approx(expected, abs=1e-4)
 
 
 @pytest.mark.parametrize("family", CONFIGS)

@@ -31,20 +31,28 @@ WRONG: dict[str, tuple[tuple[str, ...], str]] = {
         (MODEL, "--chat=server"),
         "--chat: 'server' is for a server; give --base-url",
     ),
+    "a baseline's server alone": (
+        (MODEL, f"--baseline={MODEL[8:]}", f"--baseline-url={URL}"),
+        "--baseline-url: is for a server; name the server of --model with --base-url, or start one with --serve",
+    ),
     "server is down": ((MODEL, f"--base-url={URL}"), f"server {URL}: the connection fails"),
     "a base model that thinks": ((MODEL, "--thinking-budget=9"), "--thinking-budget: only models with a chat template"),
 }
 
 
-HF_OPTIONS = {"prefill-chunk": "64", "gpus-per-worker": "2"}
+DECIDES = "leave it out: the server decides"
+HF_OPTIONS = {
+    "prefill-chunk": ("64", f"64 is for --engine hf; {DECIDES}"),
+    "gpus-per-worker": ("2", f"2 is for --engine hf; {DECIDES}"),
+    "config-override": ("a=1", "['a=1'] is for --engine hf; give it to the server (vLLM: --hf-overrides)"),
+}
 
 
 @pytest.mark.parametrize("server_option", [f"--base-url={URL}", "--serve=serve {model} --port {port}"])
 @pytest.mark.parametrize("name", HF_OPTIONS)
 def test_options_of_the_hf_engine_are_refused_with_a_server(name: str, server_option: str) -> None:
-    value = HF_OPTIONS[name]
-    message = usage_error(MODEL, server_option, f"--{name}={value}", *SMALL)
-    assert message == f"--{name}: {value} is for --engine hf; leave it out: the server decides"
+    value, refusal = HF_OPTIONS[name]
+    assert usage_error(MODEL, server_option, f"--{name}={value}", *SMALL) == f"--{name}: {refusal}"
 
 
 def test_defaults_of_the_hf_engine_are_allowed_with_a_server() -> None:
