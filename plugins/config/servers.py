@@ -75,10 +75,10 @@ def check_server(arguments: Namespace) -> None:
         raise EngineError("--engine: openai needs a server; give its --base-url, or a --serve command that starts one")
     # The `hf` engine does run a baseline checkpoint, unless the baseline is a report.
     if changed["hf"] and (not baseline or baseline.endswith(".json") or serves_baseline(arguments)):
-        option = changed["hf"][0]
-        is_override = option.startswith("--config-override")
+        refused = changed["hf"][0]
+        is_override = refused.startswith("--config-override")
         remedy = "give it to the server (vLLM: --hf-overrides)" if is_override else "leave it out: the server decides"
-        raise EngineError(f"{option} is for --engine hf; {remedy}")
+        raise EngineError(f"{refused} is for --engine hf; {remedy}")
     if arguments.baseline_url is not None and not baseline:
         raise EngineError("--baseline-url: names the server of a baseline; give its checkpoint as --baseline")
     for flag, address in (("--base-url", url), ("--baseline-url", arguments.baseline_url)):
