@@ -66,6 +66,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(list(sys.argv[1:] if arguments is None else arguments))
     if given.scale is not None and not 0 < given.scale < float("inf"):
         return report_wrong_use(f"--scale: {given.scale} is no best score; write a number above 0, such as 100")
+    files = {name: absolute(path) for name in REPORTS if (path := getattr(given, name)) is not None}
+    for name, path in files.items():
+        if path in (absolute(given.base), absolute(given.candidate)):
+            return report_wrong_use(f"--{name.replace('_', '-')}: {path} has the results; name another file")
     reading = Reading(metrics=tuple(given.metric), scale=given.scale, lower_is_better=given.lower_is_better)
     try:
         comparison = prepare(given.base, given.candidate, given.policy, reading)
@@ -78,7 +82,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for note in comparison.notes:
             print_line(f"files      {note}")
         return 0
-    files = {name: absolute(path) for name in REPORTS if (path := getattr(given, name)) is not None}
     return _report(comparison, evaluation, files)
 
 

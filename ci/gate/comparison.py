@@ -85,11 +85,13 @@ def prepare(base: Source, candidate: Source, policy: str | Path | None, reading:
     pairs = pair(results, other, named)
     cases = [result.case for result in pairs.results]
     families = {case.task: case.family for case in cases}
-    thresholds = load_thresholds(path, known_tasks=families)
-    compared = tuple(_with_places(gate, cases) for gate in thresholds.gates if gate.kind in COMPARED_KINDS)
+    written = {task: families[name] for task, name in pairs.names.items() if name in families}
+    thresholds = load_thresholds(path, known_tasks=families | written)
+    compared = [_with_places(gate, cases, pairs.names) for gate in thresholds.gates if gate.kind in COMPARED_KINDS]
     left_out = tuple(gate.name for gate in thresholds.gates if gate.kind not in COMPARED_KINDS)
-    floors = {task: floor for task, floor in thresholds.floors.items() if task in families and policy is not None}
-    thresholds = replace(thresholds, gates=compared, floors=floors)
+    floors = {pairs.names.get(task, task): floor for task, floor in thresholds.floors.items()}
+    floors = {task: floor for task, floor in floors.items() if task in families and policy is not None}
+    thresholds = replace(thresholds, gates=tuple(compared), floors=floors)
     scope = _scope(cases, families, thresholds, pairs.seed)
     return Comparison(
         base=results, candidate=other, pairs=pairs, thresholds=thresholds, scope=scope, policy=path,
@@ -97,9 +99,9 @@ def prepare(base: Source, candidate: Source, policy: str | Path | None, reading:
     )  # fmt: skip
 
 
-def _with_places(gate: Gate, cases: Sequence[Case]) -> Gate:
+def _with_places(gate: Gate, cases: Sequence[Case], names: Mapping[str, str]) -> Gate:
     """Return a gate at the lengths that its tasks have; one that names none is about all of another program's."""
-    tasks = gate.tasks
+    tasks = tuple(names.get(task, task) for task in gate.tasks)
     if not tasks and gate.aspect is None and gate.category is None:
         tasks = tuple(dict.fromkeys(case.task for case in cases if case.suite == SUITE))
     lengths = sorted({case.length for case in cases if case.task in tasks})

@@ -136,6 +136,8 @@ def load(source: str | Path | Sequence[Mapping[str, object]], reading: Reading, 
 def _paths(source: str | Path, role: str) -> list[Path]:
     """Return the files that are meant."""
     path = expanded(source)
+    if not str(source).strip():
+        raise ResultsError(f"{role}: is empty; {WRITTEN}")
     if path.is_dir():
         found = [file for file in sorted(path.rglob("*")) if file.suffix in SUFFIXES and file.is_file()]
     elif path.exists():

@@ -16,6 +16,7 @@ from longctx.plugins.report.tables import counted, plural
 SUITE = "tasks"
 """The suite and the family of other programs' tasks."""
 MOST_NAMED = 5
+MOST_CHARACTERS = 90
 Place = tuple[str, int]
 """A task and a length in tokens."""
 Samples = Mapping[str, ScoredSample]
@@ -31,6 +32,9 @@ class Pairs:
     short: frozenset[str]
     """The ids of the cases of which the candidate lacks samples of the base."""
 
+    names: Mapping[str, str]
+    """By the task of a file, its name in reports."""
+
     seed: int
 
     notes: tuple[str, ...]
@@ -43,6 +47,8 @@ def pair(base: Results, candidate: Results, required: Collection[str]) -> Pairs:
     A case of `required` tasks that no file has is an error, as is one that the candidate lacks.
     """
     notes = [*base.notes, *candidate.notes]
+    names = _shown_names([task for task, _ in (*base.samples, *candidate.samples)])
+    base, candidate = _renamed(base, names), _renamed(candidate, names)
     units: dict[str, int] = {}
     results, short, lone, unknown = [], set(), [], False
     for place, samples in base.samples.items():
@@ -70,12 +76,14 @@ def pair(base: Results, candidate: Results, required: Collection[str]) -> Pairs:
         lone.append(f"tasks of {candidate.name} alone: {counted(new, MOST_NAMED)}")
     known_tasks = {task for task, _ in base.samples}
     for task in required:
-        if task not in known_tasks:
-            like = replace(results[0].case, id=task, task=_shown(task), texts=(), only=())
+        if names.get(task, task) not in known_tasks:
+            like = replace(results[0].case, id=task, task=_shown_names([task])[task], texts=(), only=())
             results.append(_failed(like, f"{base.name} has no sample of it; measure it"))
     if unknown:
         notes.append("nothing says which samples share a text, so each is one of its own; a column `cluster` says it")
-    return Pairs(results=tuple(results), short=frozenset(short), seed=_seed(base), notes=(*notes, *lone))
+    return Pairs(
+        results=tuple(results), short=frozenset(short), names=names, seed=_seed(base), notes=(*notes, *lone)
+    )  # fmt: skip
 
 
 def _seed(results: Results) -> int:
@@ -119,13 +127,30 @@ def _units(place: Place, samples: Samples, shared: Sequence[str], numbers: dict[
 
 def _case_id(place: Place, samples: Samples) -> str:
     case = next((sample.case for sample in samples.values()), None)
-    task, length = _shown(place[0]), place[1]
+    task, length = place
     return case.id if case is not None else f"{task}-{format_length(length)}" if length else task
 
 
-def _shown(task: str) -> str:
-    """Return the name of a task as reports may have it."""
-    return re.sub(r"[^A-Za-z0-9_.-]", "-", task)[:100] or "-"
+def _shown_names(tasks: Sequence[str]) -> dict[str, str]:
+    """Return by task its name as reports may have it, another one for each."""
+    names: dict[str, str] = {}
+    for task in dict.fromkeys(tasks):
+        shown = re.sub(r"[^A-Za-z0-9_.-]", "-", task)[:MOST_CHARACTERS] or "-"
+        name, number = shown, 1
+        while name in names.values():
+            number += 1
+            name = f"{shown}-{number}"
+        names[task] = name
+    return names
+
+
+def _renamed(results: Results, names: Mapping[str, str]) -> Results:
+    """Return results with these names of their tasks."""
+    return replace(
+        results,
+        samples={(names[task], length): known for (task, length), known in results.samples.items()},
+        scores={(names[task], length): known for (task, length), known in results.scores.items()},
+    )
 
 
 def _described(place: Place, samples: Samples, units: tuple[int, ...]) -> Case:
@@ -134,7 +159,7 @@ def _described(place: Place, samples: Samples, units: tuple[int, ...]) -> Case:
     if first is not None and first.case is not None:
         return first.case
     return Case(
-        id=_case_id(place, samples), suite=SUITE, category=SUITE, task=_shown(place[0]), length=place[1],
+        id=_case_id(place, samples), suite=SUITE, category=SUITE, task=place[0], length=place[1],
         samples=max(1, len(samples)), source="published", generation_tokens=1, texts=units,
     )  # fmt: skip
 

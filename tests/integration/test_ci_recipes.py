@@ -101,7 +101,7 @@ def test_recipes_for_results_call_the_gate(name: str) -> None:
     command = re.sub(r"\\\n|\$\{POLICY:\+|\}", " ", text.partition("longctx gate")[2]).split("'")[0]
     options = set(re.findall(r"(--[a-z-]+)", command.partition("artifacts")[0].partition("- if:")[0]))
     help_text = subprocess.run([sys.executable, "-m", "longctx", "gate", "--help"], capture_output=True, text=True)
-    assert {"--report-html", "--junitxml"} <= options <= set(re.findall(r"--[a-z-]+", help_text.stdout))
+    assert {"--policy", "--report-html", "--junitxml"} <= options <= set(re.findall(r"--[a-z-]+", help_text.stdout))
 
 
 @pytest.mark.whole_loop

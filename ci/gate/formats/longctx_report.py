@@ -6,7 +6,7 @@ from pathlib import Path
 
 from longctx.ci.gate.records import SCORE, Content, ResultFile, ResultsError, ScoredSample, text_hash
 from longctx.fixtures.records import Case
-from longctx.fixtures.records.report import REPORT_SCHEMA, JsonReport, ReportCase, parse_report
+from longctx.fixtures.records.report import REPORT_SCHEMA, RESULT_FILES, JsonReport, ReportCase, parse_report
 from longctx.plugins.journal.file_system import JournalError
 from longctx.plugins.journal.lines import Subject, sample_key
 from longctx.plugins.journal.reading import SubjectReader
@@ -15,8 +15,12 @@ SAMPLES = "give the file of --samples-jsonl"
 
 
 def matches(content: Content) -> bool:
-    """Return True for a report of any version."""
-    return not content.lines and str(content.value.get("schema") if content.keys else "").startswith("longctx-report/")
+    """Return True for a report of any version, but not for one about other files, which has no samples of its own."""
+    if content.lines or not content.keys:
+        return False
+    model = content.value.get("model")
+    is_about_files = isinstance(model, dict) and model.get("engine") == RESULT_FILES
+    return str(content.value.get("schema")).startswith("longctx-report/") and not is_about_files
 
 
 def read(content: Content) -> ResultFile:

@@ -49,6 +49,8 @@ def _csv_rows(content: Content) -> Iterator[TableRow]:
     reader = csv.reader(io.StringIO(content.data.decode("utf-8-sig"), newline=""), strict=True)
     try:
         names = [name.strip() for name in next(reader)]
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise ResultsError(f"{content.path}: has several columns {twice[0]!r}; keep one of them")
         for values in reader:
             if values and len(values) != len(names):
                 where = f"{content.path}, line {reader.line_num}"
@@ -62,15 +64,14 @@ def _csv_rows(content: Content) -> Iterator[TableRow]:
 def samples_of(rows: Iterable[TableRow], path: Path) -> Iterator[ScoredSample]:
     """Yield the samples of rows; the task of those without one is empty."""
     for row in rows:
-        try:
-            length = int(row.length or 0)
-        except ValueError:
-            raise ResultsError(f"{path}: length is {row.length!r}; write a number of tokens") from None
+        length = str(row.length or 0)
+        if not length.isascii() or not length.isdecimal():
+            raise ResultsError(f"{path}: length is {row.length!r}; write a number of tokens")
         yield ScoredSample(
             task="" if row.task is None else str(row.task),
             id=str(row.id),
             scores={SCORE: row.score},
-            length=length,
+            length=int(length),
             prompt=text_hash(row.prompt) if row.prompt else "",
             unit=f"cluster {row.cluster}" if row.cluster not in (None, "") else "",
             answer=None if row.answer is None else str(row.answer),

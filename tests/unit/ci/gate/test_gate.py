@@ -15,6 +15,7 @@ from msgspec import structs
 
 import longctx
 from longctx.ci.gate.__main__ import main
+from longctx.fixtures.records.report import parse_report
 from longctx.plugins.report.document import document
 from longctx.plugins.report.sample_files import sample_lines
 from tests.helpers.reports import run_summary
@@ -71,6 +72,7 @@ def test_tasks_that_lost_are_named_with_both_answers(tmp_path: Path, capsys: pyt
     assert re.search(r"power +regression of tasks: 120 pairs on 120 texts; a loss of [\d.]+ points is seen", shown)
     assert "cases shown to be worse: b\n" in shown
     assert re.search(r"^verdict +fail \(exit code 1\): blocking gates: 1 fail$", shown, re.MULTILINE)
+    parse_report(files["json"].read_bytes())
     report = json.loads(files["json"].read_text())
     assert report["regression"]["cases"]["b"]["dropped"]
     assert not report["regression"]["cases"]["a"]["dropped"]

@@ -108,9 +108,13 @@ def two_kinds(folder: Path) -> tuple[object, ...]:
     return folder, folder
 
 
+def policy(folder: Path, gate: str) -> Path:
+    (folder / "gates.toml").write_text(f'[[gate]]\nname = "x"\n{gate}\n')
+    return folder / "gates.toml"
+
+
 def missing_policy_task(folder: Path) -> tuple[object, ...]:
-    (folder / "gates.toml").write_text('[[gate]]\nname = "c"\nkind = "regression"\ntasks = ["c"]\ndrop = 2\n')
-    return *table()(folder), "--policy", folder / "gates.toml"
+    return *table()(folder), "--policy", policy(folder, 'kind = "regression"\ntasks = ["c"]\ndrop = 2')
 
 
 def helmet_metrics(folder: Path) -> tuple[object, ...]:
@@ -222,7 +226,7 @@ ODD: dict[str, tuple[Make, int, str]] = {
         lambda folder: (write_csv(folder / "b.csv", rows(tasks=["a"])), write_csv(folder / "n.csv", rows())), 0,
         r"tasks of .*n.csv alone: b ",
     ),
-    "missing task of a policy": (missing_policy_task, 1, r"c: error: c: .*base.jsonl has no sample of it"),
+    "missing task of a policy": (missing_policy_task, 1, r"x: error: c: .*base.jsonl has no sample of it"),
     "missing samples": (
         table(lambda new: new[:-3]), 1,
         r"undecided: the candidate has too few samples.*measure all samples of the base",
@@ -274,6 +278,23 @@ ODD: dict[str, tuple[Make, int, str]] = {
     "a broken archive": (text(b"PK\x03\x04 no archive", "new.eval"), 4, r"new.eval: has no results of a known"),
     "nested deeply": (text(b"[" * 100_000, "new.json"), 4, r"new.json: is no JSON"),
     "no UTF-8": (text(b"id,score\n\xff\xfe,1\n"), 4, r"new.csv: cannot be read as table"),
+    "two names that are shown alike": (
+        table(lambda new: [{**row, "score": 0} if row["task"] == "a/b" else row for row in new], ("a-b", "a/b")), 1,
+        r"120 pairs.*cases shown to be worse: a-b-2",
+    ),
+    "policy with such a name": (
+        lambda folder: (
+            *table(tasks=("a/b",))(folder),
+            "--policy", policy(folder, 'kind = "regression"\ntasks = ["a/b"]\ndrop = 2'),
+        ), 0, r"gate +x: pass.*blocking gates: 2 pass",
+    ),
+    "no word": (lambda folder: ("", folder), 4, r"error: BASE: is empty; give a file"),
+    "negative length": (table(edited(length=-5)), 4, r"new.jsonl: length is -5; write a number of tokens"),
+    "two columns of one name": (text(b"id,score,score\n1,0,1\n"), 4, r"new.csv: has several columns 'score'; keep one"),
+    "report in place of the results": (
+        lambda folder: (*table()(folder), "--report-json", folder / "new.jsonl"), 4,
+        r"--report-json: .*new.jsonl has the results; name another file",
+    ),
     "markup in a name": (
         table(lambda new: [{**row, "task": row["task"]} for row in new], tasks=("<b>x</b>",)), 0,
         r"-b-x--b-",
