@@ -116,7 +116,10 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     )
     config.stash[DOCUMENT] = document(summary)
     config.stash[SHOWN] = visible_data(config.stash[DOCUMENT])
-    _describe_in_junit(config, config.stash[SHOWN])
+    from _pytest.junitxml import xml_key
+
+    if (xml := config.stash.get(xml_key, None)) is not None:
+        describe_in_junit(xml, config.stash[SHOWN])
     errors = _write_reports(config, summary)
     config.stash[WRITE_ERRORS] = errors
     if errors and session.exitstatus == pytest.ExitCode.OK:
@@ -337,16 +340,13 @@ def _add_failed_run(xml: Any, verdict: ReportVerdict) -> None:
     xml.pytest_runtest_logreport(passed_report("run", "longctx", "teardown"))
 
 
-def _describe_in_junit(config: pytest.Config, document: JsonReport) -> None:
-    """Add the facts of the run and of every case to the JUnit report; workers know neither.
+def describe_in_junit(xml: Any, document: JsonReport) -> None:
+    """Add the facts of the run and of every case to pytest's LogXML; workers know neither.
 
     The values that were not measured are left out.
     """
-    from _pytest.junitxml import bin_xml_escape, xml_key
+    from _pytest.junitxml import bin_xml_escape
 
-    xml = config.stash.get(xml_key, None)
-    if xml is None:
-        return
     model, ruler = document.model, document.ruler
     for name in JUNIT_MODEL_FACTS:
         if (fact := getattr(model, name)) is not None:

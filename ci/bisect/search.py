@@ -5,15 +5,15 @@ This is a noisy binary search. Each round measures the step that splits the prob
 them where the search comes back to it because they did not tell. The search ends once one step is certain, or once no
 telling sample that could change the result is left: then it names a range.
 
-Histories need not be one step. Once a step is certain, the search measures some steps before it and behind it. Where
-these show that the loss was a dip, it goes on behind the dip.
+Histories need not be one step. Where a measured step behind an edge is good again, the loss was a dip, and the search
+goes on behind it.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol
 
@@ -33,7 +33,6 @@ MOST_EXHAUSTED = 5
 FINAL_PROBABILITY = 0.9
 # Without a loss between the endpoints in so many of a hundred histories, nothing is left to search.
 NO_LOSS_PROBABILITY = 0.97
-PROBES_BEFORE = 3
 # The narrowest range in which the run fell by just enough would often be one in which it fell by slightly less. So
 # a range is chosen by a larger fall than the one that is stated.
 RANGE_SHARE = 0.4
@@ -148,7 +147,7 @@ def expected_measurements(last: int, *, parallel: int = 1) -> int:
         cuts = len({unmeasured * number // (parallel + 1) for number in range(1, parallel + 1)})
         measurements += cuts
         unmeasured = unmeasured - 1 - (unmeasured - 1) // 2 if cuts == 1 else -(-(unmeasured - cuts) // (cuts + 1))
-    return min(last - 1, measurements + PROBES_BEFORE) if last > 1 else 0
+    return measurements
 
 
 class _Search:
@@ -160,19 +159,19 @@ class _Search:
         self._confidence = confidence
         self._parallel = parallel
         self._rounds_left = MAX_ROUNDS_PER_HALVING * math.ceil(math.log2(last + 1)) + MORE_ROUNDS
-        self._probed: set[int] = set()
         self._asked: dict[int, int] = {}
         self.results: dict[int, StepResult] = {}
         self.posterior = self._posterior()
 
     def run(self) -> Edge:
-        """Measure until one step is certain and probed, or until nothing is left to measure."""
+        """Measure until one step is certain, or until nothing is left to measure."""
         while self._rounds_left > 0:
-            edge = self._certain_edge()
-            requests = self._bisecting() if edge is None else self._probing(*edge)
+            if self._certain_edge() is not None:
+                break
+            requests = self._bisecting()
             if requests:
                 self._measure(requests)
-            elif edge is None and not self._is_narrow() and self._steps.extend():
+            elif not self._is_narrow() and self._steps.extend():
                 self.posterior = self._posterior()
             else:
                 break
@@ -251,30 +250,15 @@ class _Search:
     def _sharpening(self) -> list[Request]:
         """Return the two steps of the likeliest edge, as far as they can answer more telling samples."""
         likeliest = int(np.argmax(self.posterior.falls))
-        return self._requests(position for position in (likeliest - 1, likeliest) if 0 < position < self._last)
-
-    def _requests(self, positions: Iterable[int]) -> list[Request]:
-        """Return requests for those of the positions that can answer more telling samples."""
-        samples = {position: self._next_samples(position) for position in positions}
-        return [Request(position, count) for position, count in samples.items() if count is not None]
+        requests = []
+        for position in (likeliest - 1, likeliest):
+            samples = self._next_samples(position) if 0 < position < self._last else None
+            if samples is not None:
+                requests.append(Request(position, samples))
+        return requests
 
     def _is_skipped(self, position: int) -> bool:
         return position in self.results and bool(self.results[position].reason)
-
-    def _probing(self, last_good: int, first_bad: int) -> list[Request]:
-        """Return steps around a certain edge that show whether the history is one step; none once all are measured."""
-        known = {0, self._last, *self.results}
-        wanted = []
-        before = sorted(position for position in known if position <= last_good)
-        gaps = sorted(itertools.pairwise(before), key=lambda gap: gap[0] - gap[1])
-        wanted += [(low + high) // 2 for low, high in gaps[: PROBES_BEFORE - len(self._probed)] if high - low > 1]
-        distance = 2
-        while first_bad + distance < self._last:
-            if not any(0.7 * distance <= position - first_bad <= 1.4 * distance for position in known):
-                wanted.append(first_bad + distance)
-            distance *= 2
-        self._probed.update(position for position in wanted if position < first_bad)
-        return self._requests(wanted)
 
     def _next_samples(self, position: int) -> int | None:
         """Return how many telling samples a step should have answered after its next measurement.

@@ -12,10 +12,9 @@ from pathlib import Path
 
 from longctx.ci.checkpoint_dirs import StepReader
 from longctx.ci.suite_options import SuiteOptions, without_options
-from longctx.ci.watch.alerts import Alert, Kind
+from longctx.ci.watch.alerts import Alert, Kind, lowest_case
 from longctx.ci.watch.culprit import search_words, searched_cases
-from longctx.ci.watch.history import Search
-from longctx.ci.watch.outcomes import CaseOutcome
+from longctx.ci.watch.history import Search, WatchedCheckpoint
 from longctx.fixtures.lengths import format_length
 from longctx.fixtures.outside_files import absolute
 from longctx.plugins.config.options import RUN_OPTIONS
@@ -111,9 +110,15 @@ class AlertText:
         """Return everything that one needs to act on an alert, by name."""
         rows = [("since", _since(alert))]
         names = list(alert.cases)
-        rows += [("case", _case_line(name, alert.cases[name])) for name in names[:MAX_CASES_SHOWN]]
+        for name in names[:MAX_CASES_SHOWN]:
+            first = next(known for known in alert.steps if known.cases.get(name) == alert.cases[name])
+            rows.append(("case", _case_line(name, first)))
         if len(names) > MAX_CASES_SHOWN:
             rows.append(("", f"and {len(names) - MAX_CASES_SHOWN} more in the report"))
+        for known in alert.undecided[-MAX_CASES_SHOWN:]:
+            lowest = lowest_case(known, names)
+            assert lowest is not None
+            rows.append(("undecided", f"step {known.step}: {_case_line(lowest, known)}"))
         if not names:
             rows += [("reason", reason) for reason in alert.first.failed[:MAX_CASES_SHOWN]]
         if alert.search is not None:
@@ -176,13 +181,16 @@ def _since(alert: Alert) -> str:
     return since + lasting
 
 
-def _case_line(name: str, case: CaseOutcome) -> str:
+def _case_line(name: str, known: WatchedCheckpoint) -> str:
+    """Return the points that a case has lost at a step, and against what."""
+    case = known.cases[name]
     if case.points is None:
         return f"{case_name(name)}: not compared"
     interval = "" if case.interval is None else f" [{case.interval[0]:+.1f}, {case.interval[1]:+.1f}]"
-    over = "" if case.against == "baseline" else " from the threshold"
-    unit = "pairs" if case.against == "baseline" else "samples"
-    return f"{case_name(name)}: {case.points:+.1f}{interval}{over} on {case.pairs} {unit}"
+    if case.against == "threshold":
+        return f"{case_name(name)}: {case.points:+.1f}{interval} from the threshold on {case.pairs} samples"
+    against = f" against {Path(known.compared_with).name}" if known.compared_with else ""
+    return f"{case_name(name)}: {case.points:+.1f}{interval}{against} on {case.pairs} pairs"
 
 
 def _checkpoints(alert: Alert) -> list[tuple[str, str]]:

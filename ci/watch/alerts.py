@@ -35,6 +35,8 @@ class Alert:
     """The measured steps that fail, the first bad one first."""
     last_good: WatchedCheckpoint | None = None
     """The nearest measured step before them at which all of the cases pass; None if there is none."""
+    undecided: tuple[WatchedCheckpoint, ...] = ()
+    """The measured steps behind the last good one at which cases have lost points, and that did not fail."""
     closed_by: int | None = None
     """The first later step that passes all of the cases; None if none does."""
     search: Search | None = None
@@ -149,7 +151,25 @@ def _finish(building: _Building, evidence: Sequence[WatchedCheckpoint], searches
         for search in searches
         if search.bad in alert.fingerprints and not {*search.cases}.isdisjoint(alert.cases)
     ]
-    return replace(alert, last_good=good[-1] if good else None, search=own[-1] if own else None)
+    last_good = good[-1] if good else None
+    after = -1 if last_good is None else last_good.step
+    between = [known for known in evidence if after < known.step < alert.first.step]
+    return replace(
+        alert,
+        last_good=last_good,
+        undecided=tuple(known for known in between if lowest_case(known, alert.cases) is not None),
+        search=own[-1] if own else None,
+    )
+
+
+def lowest_case(known: WatchedCheckpoint, names: Collection[str]) -> str | None:
+    """Return that of some cases which has lost the most points at a step undecided; None if none has."""
+    lost = {}
+    for name in names:
+        case = known.cases.get(name)
+        if case is not None and case.state == "undecided" and case.points is not None and case.points < 0:
+            lost[name] = case.points
+    return min(lost, key=lambda name: lost[name], default=None)
 
 
 def _kind(known: WatchedCheckpoint) -> Kind | None:

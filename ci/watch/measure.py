@@ -27,6 +27,7 @@ from longctx.ci.watch.outcomes import STATES, CaseOutcome, case_outcomes
 from longctx.fixtures.installation import CASES_DIRECTORY
 from longctx.fixtures.records.report import JsonReport
 from longctx.plugins.report.sections.engine import failed_properties
+from longctx.plugins.report.sections.gates import gate_text
 
 LAST_GOOD = "last-good"
 # The folder of the reports on more samples, with their number.
@@ -179,32 +180,28 @@ class SuiteRunner:
         )
 
 
-def _verdict_of(run: SuiteRun) -> tuple[Verdict, tuple[str, ...]]:
+def verdict_of(run: SuiteRun) -> tuple[Verdict, tuple[str, ...]]:
     """Return the verdict of a finished run, and one line for every reason why it is not a pass."""
-    if run.report is None:
+    if run.report is None or run.report.verdict is None:
         return "error", (run.reason,)
-    gates = run.report.gates
+    gates, decided = run.report.gates, run.report.verdict
+    undecided = [gate for gate in gates if gate.blocking and gate.verdict == "undecided" and not gate.fails]
+    open_gates = tuple(map(gate_text, undecided))
     if run.exit_code == 0:
         # A checkpoint with an undecided comparison must not become the last good step.
-        undecided = [gate for gate in gates if gate.blocking and gate.verdict == "undecided"]
-        reasons = tuple(f"{gate.name}: {gate.reason}" for gate in undecided)
         is_compared = all(gate.kind not in ("regression", "change") for gate in undecided)
-        return "pass" if is_compared else "undecided", reasons
+        return "pass" if is_compared else "undecided", open_gates
+    if decided.word != "fail":
+        return "error", (f"the verdict is {decided.word}, but pytest ended with code {run.exit_code}; see its log",)
     failed = [gate for gate in gates if gate.fails]
-    others = [gate for gate in gates if gate.blocking and not gate.fails and gate.verdict == "undecided"]
-    cases = [case for case in run.report.cases if case.verdict in ("fail", "error")]
-    lines = [f"{gate.name}: {gate.reason}" for gate in (*failed, *others)]
-    lines += [f"{case.id}: {case.error or case.decided_by}" for case in cases]
-    words = {gate.verdict for gate in failed} | {case.verdict for case in cases if case.fails}
+    words = {gate.verdict for gate in failed} | {case.verdict for case in run.report.cases if case.fails}
     # A comparison whose baseline has too few answers can be made once its checkpoint is there.
-    has_error = "error" in words or (
-        words == {"undecided"} and any(gate.because == "short baseline" for gate in failed)
-    )
-    return "error" if has_error else "fail", tuple(lines) or (f"pytest ended with code {run.exit_code}",)
+    is_short = words == {"undecided"} and any(gate.because == "short baseline" for gate in failed)
+    return "error" if is_short or "error" in words else "fail", (*decided.reasons, *open_gates)
 
 
 def _result(run: SuiteRun, baseline: ComparedCheckpoint | None) -> CheckpointResult:
-    verdict, reasons = _verdict_of(run)
+    verdict, reasons = verdict_of(run)
     against = f"against {baseline.role} ({baseline.name}): " if baseline else ""
     return CheckpointResult(
         verdict=verdict,

@@ -66,8 +66,9 @@ def cost_text(document: JsonReport) -> str:
     elif tokens.computed:
         share = f" (1/{tokens.full_run_equivalent / tokens.computed:.1f} of a full run)"
     computed = "unknown" if tokens.computed is None else f"{tokens.computed:,}"
-    cost = f"{computed} tokens computed{share}, {samples_text(document)}"
-    return f"{cost}, {run.computed_samples:,} answered now in {run.seconds:,.0f} s"
+    in_all = " in all" if run.computed_samples < samples else ""
+    now = f"{run.computed_samples:,} answered now" + (", the baseline's too," if run.computed_samples > samples else "")
+    return f"{computed} tokens computed{in_all}{share}, {samples_text(document)}, {now} in {run.seconds:,.0f} s"
 
 
 def cost_notes(document: JsonReport) -> list[Note]:

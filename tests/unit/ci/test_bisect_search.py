@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from benchmarks import bisect_chains
 from longctx.ci.bisect.posterior import EndpointVotes, Posterior, Reading
-from longctx.ci.bisect.search import PROBES_BEFORE, Edge, Request, StepResult, expected_measurements, search
+from longctx.ci.bisect.search import Edge, Request, StepResult, expected_measurements, search
 
 # Sixteen telling samples do not make a loss of one in 78 steps certain to 99 %.
 SAMPLES = 24
@@ -63,14 +63,13 @@ def test_a_clear_loss_gives_its_step_with_a_probability_near_one(
         first_bad - 1, first_bad, (), True, True,
     )  # fmt: skip
     assert edge.probability >= 0.99
-    assert max(map(len, series.rounds), default=0) <= max(parallel, PROBES_BEFORE + 6)
+    assert max(map(len, series.rounds), default=0) <= parallel
     measured = [request.position for requests in series.rounds for request in requests]
-    # Rounds, some steps measured once more, and probes.
-    assert len(set(measured)) <= 4 + parallel * (2 + np.log2(length)) + PROBES_BEFORE + np.log2(length)
+    assert len(set(measured)) <= 4 + parallel * (2 + np.log2(length))
 
 
 def test_expected_measurements_grow_with_the_logarithm_of_the_series() -> None:
-    assert [expected_measurements(last) for last in (1, 2, 3, 63, 1023)] == [0, 1, 2, 9, 13]
+    assert [expected_measurements(last) for last in (1, 2, 3, 63, 1023)] == [0, 1, 2, 6, 10]
 
 
 @settings(deadline=None)
@@ -87,18 +86,18 @@ def test_any_history_gives_a_true_statement(middle: str, parallel: int) -> None:
 
 
 def test_a_measured_dip_is_distinguished_from_the_permanent_loss() -> None:
-    """Steps 30 to 34 are a dip: the search hits it, and a step measured behind it is good again."""
-    edge = Series("g" * 30 + "b" * 5 + "g" * 20 + "b" * 9).search()
+    """Steps 30 to 34 are a dip: of three steps at a time, one is in it and the next one is good again."""
+    edge = Series("g" * 30 + "b" * 5 + "g" * 20 + "b" * 9).search(parallel=3)
     assert (edge.last_good, edge.first_bad) == (54, 55)
-    assert [dip.first_bad for dip in edge.dips] == [30]
+    assert [dip.first_bad for dip in edge.dips] == [32]
 
 
-def test_steps_around_a_certain_one_are_probed() -> None:
-    series = Series("g" * 48 + "b" * 16)
-    assert series.search().first_bad == 48
-    probes = [request.position for request in series.rounds[-1]]
-    assert sum(place < 47 for place in probes) == PROBES_BEFORE
-    assert any(place > 49 for place in probes)
+def test_the_search_ends_once_both_steps_of_the_edge_are_certain() -> None:
+    series = Series("g" * 6 + "b" * 4)
+    assert series.search().first_bad == 6
+    measured = [request.position for requests in series.rounds for request in requests]
+    assert len(measured) == len(set(measured)) <= 4
+    assert {5, 6} <= set(measured)
 
 
 def test_broken_steps_at_the_edge_are_listed_as_skipped() -> None:

@@ -104,6 +104,21 @@ def test_the_largest_loss_over_its_error_is_first_and_the_last_good_step_may_fai
     assert [each.last_good and each.last_good.step for each in (first, second)] == [4, 5]
 
 
+def test_undecided_losses_behind_the_last_good_step_are_listed(tmp_path: Path) -> None:
+    open_steps = [
+        measured(5, "undecided", cases={"a": outcome(-25, "undecided", pairs=9)}, b=0),
+        measured(6, "undecided", cases={"a": outcome(3, "undecided")}, b=0),
+        measured(7, "undecided", a=0, cases={"b": outcome(-9, "undecided")}),
+    ]
+    (alert,) = find_alerts([*SOUND[:2], *open_steps[:2], measured(8, a=-40, b=0)])
+    assert (alert.last_good, [known.step for known in alert.undecided]) == (SOUND[1], [5])
+    text = AlertText(folder=tmp_path, suite=SUITE, steps=StepReader())
+    assert dict(text.facts(alert))["undecided"] == "step 5: a-4k: -25.0 [-30.0, -20.0] against step-1 on 9 pairs"
+    # A step that passes the cases of the alert is a good one, whatever others have lost.
+    (alert,) = find_alerts([*SOUND, *open_steps, measured(8, a=-40, b=0)])
+    assert (alert.last_good, alert.undecided) == (open_steps[2], ())
+
+
 def test_checkpoints_that_cannot_be_measured_are_one_alert() -> None:
     broken = [measured(5, "error"), measured(6, "error"), measured(7, a=-20, b=0)]
     found = find_alerts([*SOUND, *broken])
@@ -186,7 +201,7 @@ def test_an_alert_says_what_to_do_and_the_steps_that_a_search_has_found(tmp_path
     folder = f"{tmp_path}/out/alerts/step-6-f6"
     assert facts == {
         "since": "step 6; the last good one measured is step 3",
-        "case": "a-4k: -40.0 [-45.0, -35.0] on 48 pairs",
+        "case": "a-4k: -40.0 [-45.0, -35.0] against step-1 on 48 pairs",
         "first bad": f"{tmp_path}/step-6",
         "last good": f"{tmp_path}/step-3",
         "again": f"longctx run --model {tmp_path}/step-6 --baseline {tmp_path}/step-1 --lengths 4k "

@@ -8,10 +8,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
+from xml.etree import ElementTree
 
 import pytest
+from _pytest.junitxml import LogXML
 from msgspec import structs
 
+from longctx.ci.suite_process import SuiteRun
+from longctx.ci.watch.history import ACCEPTED
+from longctx.ci.watch.measure import verdict_of
 from longctx.fixtures.records import CaseResult, PropertyFinding, VerdictWord
 from longctx.fixtures.records.report import JsonReport
 from longctx.plugins.report.document import document
@@ -21,6 +26,7 @@ from longctx.plugins.report.markdown import SIGNS, markdown
 from longctx.plugins.report.sections.gates import MOST_PASSING, NO_GATE, OTHER_TESTS, run_verdict
 from longctx.plugins.report.summary import RunSummary
 from longctx.plugins.report.terminal import terminal_summary, verdict_lines
+from longctx.plugins.reports import describe_in_junit
 from tests.helpers.reports import run_summary
 
 RUN = run_summary(samples=20, suite="ruler", lengths=(4096,))
@@ -29,9 +35,9 @@ REPORT = document(RUN)
 OLD_WORDS = re.compile(r"\b(near|lost here|suspected|inconclusive|underpowered|no verdict|skipped)\b", re.IGNORECASE)
 
 
-def with_gate(word: VerdictWord, fails: bool = True) -> Callable[[JsonReport], JsonReport]:
+def with_gate(word: VerdictWord, fails: bool = True, **fields: Any) -> Callable[[JsonReport], JsonReport]:
     def changed(report: JsonReport) -> JsonReport:
-        gate = structs.replace(GATE, verdict=word, fails=fails, reason=f"the reason of {word}")
+        gate = structs.replace(GATE, verdict=word, fails=fails, reason=f"the reason of {word}", **fields)
         return structs.replace(report, gates=(gate, *(one for one in report.gates if not one.blocking)))
 
     return changed
@@ -57,6 +63,11 @@ def interrupted(report: JsonReport) -> JsonReport:
 WAYS: dict[str, tuple[Callable[[JsonReport], JsonReport], str, str]] = {
     "pass": (lambda report: report, "pass", ""),
     "fail": (with_gate("fail"), "fail", f"{GATE.name}: fail: the reason of fail"),
+    "regression": (
+        with_gate("fail", name="regression at 4k", kind="regression"),
+        "fail",
+        "regression at 4k: fail: the reason",
+    ),
     "gate error": (with_gate("error"), "fail", f"{GATE.name}: error: the reason of error"),
     "gate not measured": (with_gate("not measured"), "fail", f"{GATE.name}: not measured: the reason of not measured"),
     "undecided fails": (with_gate("undecided"), "fail", f"{GATE.name}: undecided: the reason of undecided"),
@@ -71,6 +82,11 @@ WAYS: dict[str, tuple[Callable[[JsonReport], JsonReport], str, str]] = {
         with_case(verdict="error", error="out of memory; give --dtype", score=None, fails=True),
         "fail",
         f"{REPORT.cases[0].id}: error: out of memory; give --dtype",
+    ),
+    "lost case": (
+        with_case(verdict="error", error="no result came back", score=None, samples=0, fails=True),
+        "fail",
+        f"{REPORT.cases[0].id}: error: no result came back",
     ),
     "floor": (
         with_case(verdict="fail", decided_by="40.0 is below its floor of 50", fails=True),
@@ -102,8 +118,17 @@ def reports_of(report: JsonReport, run: RunSummary = RUN) -> dict[str, str]:
     return {name: " ".join(text.split()) for name, text in shown.items()}
 
 
+def junit_of(report: JsonReport, folder: Path) -> ElementTree.Element:
+    """Return the JUnit file of a run without tests of its own."""
+    xml = LogXML(str(folder / "junit.xml"), None)
+    xml.pytest_sessionstart()
+    describe_in_junit(xml, report)
+    xml.pytest_sessionfinish()
+    return ElementTree.parse(folder / "junit.xml").getroot()
+
+
 @pytest.mark.parametrize("way", WAYS)
-def test_every_report_gives_the_reasons_of_the_exit_code_in_the_same_words(way: str) -> None:
+def test_every_report_gives_the_reasons_of_the_exit_code_in_the_same_words(way: str, tmp_path: Path) -> None:
     change, word, reason = WAYS[way]
     changed = change(REPORT)
     verdict = run_verdict(changed, exit_code=1 if way == "other test" else None)
@@ -115,6 +140,33 @@ def test_every_report_gives_the_reasons_of_the_exit_code_in_the_same_words(way: 
         assert all(" ".join(shown.split()) in text for shown in verdict.reasons), name
         assert name == "JSON" or f"{word} (exit code {verdict.exit_code})" in text.replace("**", ""), name
     assert markdown(changed).startswith(f"### {SIGNS[word]} ")
+    junit = junit_of(changed, tmp_path)
+    properties = [(one.get("name"), one.get("value")) for one in junit.iter("property")]
+    assert [value for name, value in properties if name == "run.reason"] == [*verdict.reasons]
+    assert ("run.verdict", word) in properties
+    # CI shows a run as passed unless one of its tests fails.
+    assert [test.get("message") for test in junit.iter("failure")] == [*verdict.reasons[:1]] * bool(verdict.exit_code)
+
+
+@pytest.mark.parametrize("way", [way for way in WAYS if not way.startswith("interrupted")])
+def test_a_watch_gives_the_reasons_of_the_exit_code_in_the_same_words(way: str) -> None:
+    changed = WAYS[way][0](REPORT)
+    verdict = run_verdict(changed, exit_code=1 if way == "other test" else None)
+    report = structs.replace(changed, verdict=verdict)
+    word, reasons = verdict_of(SuiteRun(exit_code=verdict.exit_code, report=report))
+    assert (word in ACCEPTED) == (verdict.exit_code == 0)
+    assert reasons == (verdict.reasons if verdict.word in ("fail", "undecided") else ())
+    assert (word == "error") == (way in ("gate error", "case error", "lost case"))
+
+
+def test_a_watch_takes_no_fault_of_a_run_for_one_of_the_checkpoint() -> None:
+    """Another program may stop a run, and a full disk may refuse a report whose verdict is a pass."""
+    unwritten = SuiteRun(exit_code=1, report=structs.replace(REPORT, verdict=run_verdict(REPORT)))
+    stopped = SuiteRun(exit_code=2, report=None, reason="pytest ended with code 2")
+    for run in (unwritten, stopped):
+        word, reasons = verdict_of(run)
+        assert (word, len(reasons)) == ("error", 1)
+        assert f"pytest ended with code {run.exit_code}" in reasons[0]
 
 
 @pytest.mark.parametrize("way", WAYS)
