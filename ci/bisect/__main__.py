@@ -8,9 +8,7 @@ steps, with the probability that the run became worse there. All other options a
 -n, ... The same command continues a search that was stopped.
 
 Exit codes: 0 the first bad step, or a range of steps with it, was found; 1 no loss is shown; 2 the first bad step may
-also be a step that could not be measured; 3 the endpoints could not be compared; 4 wrong use. With --test, the codes
-of `git bisect run`: 0 good, 1 bad, 125 cannot be tested, 128 stop, for everything that says nothing about the
-checkpoint.
+also be a step that could not be measured; 3 the endpoints could not be compared; 4 wrong use.
 """
 
 from __future__ import annotations
@@ -22,13 +20,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-from longctx.ci.bisect.compare import Suite, compare_step, search_bounds
+from longctx.ci.bisect.compare import Suite
 from longctx.ci.bisect.endpoints import Endpoints, EndpointsError, choose_cases, measure_endpoints
 from longctx.ci.bisect.measurements import Bisection, confirm
 from longctx.ci.bisect.posterior import Posterior
 from longctx.ci.bisect.report import BisectLog, step_line
 from longctx.ci.bisect.search import StepResult, expected_measurements, search
-from longctx.ci.checkpoint_dirs import CheckpointsError, Step, StepReader, between, fingerprint_of
+from longctx.ci.checkpoint_dirs import CheckpointsError, Step, StepReader, between
 from longctx.ci.launch import read_execution
 from longctx.ci.run_file import RunFileError, command_options, run_options, split_config
 from longctx.ci.suite_options import suite_thresholds
@@ -38,10 +36,7 @@ from longctx.fixtures.outside_files import absolute
 from longctx.plugins.config.options import add_own_options, check_own_values, refused_option
 from longctx.plugins.thresholds.records import SHIPPED, Gate, ThresholdsError
 
-CANNOT_TEST, STOP_GIT = 125, 128
 INTERRUPTED = 130
-# `git bisect run` does not say how many commits it has. So many tests, enough for 1000, share the probability of error.
-GIT_MEASUREMENTS = 11
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,8 +50,6 @@ class Arguments:
     cases: tuple[str, ...]
     """The cases to search on; empty to choose them."""
     gate: Gate | None
-    test: Path | None
-    """The only checkpoint to measure, for `git bisect run`."""
     confidence: float
     steps: StepReader
     suite: Suite
@@ -64,28 +57,19 @@ class Arguments:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command: print every step's verdict, write the page, the data and the chart, and return the exit code."""
-    arguments = sys.argv[1:] if arguments is None else arguments
-    # Read from the raw arguments: git must learn about wrong use of the other options too.
-    is_test = any(argument.partition("=")[0] == "--test" for argument in arguments)
     signal.signal(signal.SIGTERM, _interrupt)
     try:
-        parsed = _parse(arguments)
+        parsed = _parse(sys.argv[1:] if arguments is None else arguments)
         with parsed.suite.execution:
-            return _test(parsed) if parsed.test is not None else _search(parsed)
+            return _search(parsed)
     except (CheckpointError, CheckpointsError, RunFileError, ThresholdsError) as error:
-        return _fail(str(error), STOP_GIT if is_test else 4)
+        return report_wrong_use(str(error))
     except EndpointsError as error:
-        return _fail(str(error), STOP_GIT if is_test else error.exit_code)
+        report_wrong_use(str(error))
+        return error.exit_code
     except KeyboardInterrupt:
-        return _fail("stopped; the same command continues", INTERRUPTED)
-    except SystemExit:  # argparse has printed an error or the help; neither says that a checkpoint is good
-        if not is_test:
-            raise
-        return STOP_GIT
-    except Exception as error:  # Python would exit with 1, which git takes for a bad checkpoint
-        if not is_test:
-            raise
-        return _fail(f"{type(error).__name__}: {error}", STOP_GIT)
+        report_wrong_use("stopped; the same command continues")
+        return INTERRUPTED
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
@@ -119,7 +103,6 @@ def _parse(arguments: list[str]) -> Arguments:
         checkpoints=tuple(parsed.checkpoints),
         cases=tuple(dict.fromkeys(parsed.case or ())),
         gate=gate,
-        test=parsed.test,
         confidence=parsed.confidence,
         steps=StepReader(pattern=parsed.step_pattern),
         suite=Suite(folder=absolute(parsed.out), options=options, samples=parsed.samples, execution=execution),
@@ -160,29 +143,3 @@ def _search(arguments: Arguments) -> int:
     if not edge.is_shown:
         return 1
     return 2 if edge.is_step and edge.skipped else 0
-
-
-def _test(arguments: Arguments) -> int:
-    """Test one checkpoint, and return the exit code for `git bisect run`."""
-    assert arguments.test is not None
-    # Commits are searched, not steps, so that the endpoints need no step in their names.
-    good, bad = (Step(number=0, path=absolute(path)) for path in (arguments.good, arguments.bad))
-    for endpoint, option in ((good, "--good"), (bad, "--bad")):
-        # The suite would name its own options in an error about them.
-        fingerprint_of(endpoint.path, option=option, options=arguments.suite.options)
-    endpoints = _endpoints(arguments, good, bad)
-    if endpoints.doubt:
-        raise EndpointsError(1, endpoints.doubt)
-    print_line(f"endpoints  {endpoints.summary}")
-    bounds = search_bounds(endpoints.loss_points, alpha=(1 - arguments.confidence) / GIT_MEASUREMENTS)
-    result = compare_step(arguments.suite, arguments.test.resolve(), good.path, bounds, endpoints.cases)
-    print_line(
-        f"{arguments.test}: {result.verdict}"
-        + (f": {result.reason}" if result.reason else f", {result.difference:+.1f}")
-    )
-    return {"good": 0, "bad": 1, "skipped": CANNOT_TEST}[result.verdict]
-
-
-def _fail(line: str, exit_code: int) -> int:
-    report_wrong_use(line)
-    return exit_code

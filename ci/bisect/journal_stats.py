@@ -43,15 +43,9 @@ class Cost:
     samples: int = 0
     tokens: int = 0
     """Tokens computed for the answers."""
-    likelihood_tokens: int = 0
-    """Tokens computed for likelihoods of gold answers."""
 
     def __add__(self, other: Cost) -> Cost:
-        return Cost(
-            samples=self.samples + other.samples,
-            tokens=self.tokens + other.tokens,
-            likelihood_tokens=self.likelihood_tokens + other.likelihood_tokens,
-        )
+        return Cost(samples=self.samples + other.samples, tokens=self.tokens + other.tokens)
 
 
 class JournalStats:

@@ -199,20 +199,17 @@ class Bisection:
         return StepResult(reading=reading, pairs=self._telling.samples(reading.samples))
 
 
-# A range before or behind the edge is measured in full if it fell there with this probability.
+# A second loss before or behind the edge is named from this probability on.
 HINT_PROBABILITY = 0.3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _OtherDrop:
-    """A second loss outside the edge, shown on all samples."""
+class OtherLoss:
+    """A second loss outside the edge, which no measurement has confirmed."""
 
     before: Step
     after: Step
-    difference: float
-    """Mean score of `after` minus that of `before`, in points."""
-    interval: tuple[float, float]
-    """Confidence interval of the difference, in points."""
+    probability: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,7 +218,7 @@ class Confirmation:
 
     edge: Comparison
     """The first bad step compared with the last good one."""
-    other_drops: tuple[_OtherDrop, ...]
+    other_losses: tuple[OtherLoss, ...]
     flips: tuple[Flip, ...]
     """Samples that the last good and the first bad step score differently."""
     cost: Cost
@@ -233,10 +230,9 @@ class Confirmation:
 
 
 def confirm(bisection: Bisection, edge: Edge) -> Confirmation:
-    """Compare the two steps of the edge, look for other losses, and read flips and cost from the journal."""
+    """Compare the two steps of the edge, and read other losses, flips and cost from the answers of all steps."""
     endpoints = bisection.endpoints
     edge_comparison = bisection.compare(edge.first_bad, edge.last_good)
-    # All facts describe the same entries: those written before a comparison that confirms another drop.
     stats = JournalStats(endpoints.report, bisection.suite.samples)
     # The fingerprints of the checkpoints' results; empty for one that cannot be read or was replaced.
     fingerprints = dict.fromkeys((0, bisection.last, *edge.results), "")
@@ -255,7 +251,7 @@ def confirm(bisection: Bisection, edge: Edge) -> Confirmation:
         survey_cost = survey.cost(fingerprints[0], cases) + survey.cost(fingerprints[bisection.last], cases)
     return Confirmation(
         edge=edge_comparison,
-        other_drops=_other_drops(bisection, edge),
+        other_losses=_other_losses(bisection, edge),
         flips=flips,
         cost=cost,
         linear_scan=Cost(samples=scanned, tokens=round(scanned * cost.tokens / max(1, cost.samples))),
@@ -263,21 +259,12 @@ def confirm(bisection: Bisection, edge: Edge) -> Confirmation:
     )
 
 
-def _other_drops(bisection: Bisection, edge: Edge) -> tuple[_OtherDrop, ...]:
-    """Return the losses before the last good step and behind the first bad one that all samples show.
-
-    A search leaves too few samples to show such a loss, but enough to hint at one; only then all samples are measured.
-    """
-    endpoints = bisection.endpoints
-    drops = []
+def _other_losses(bisection: Bisection, edge: Edge) -> tuple[OtherLoss, ...]:
+    """Return the losses before the last good step and behind the first bad one at which the answers hint."""
+    losses = []
     for before, after in ((0, edge.last_good), (edge.first_bad, bisection.last)):
-        if before == after or edge.posterior.fell(before, after) < HINT_PROBABILITY:
-            continue
-        earlier, later = bisection.steps[before], bisection.steps[after]
-        bounds = Bounds(confidence=bisection.confidence)
-        run = bisection.suite.compare(later.path, earlier.path, bounds, cases=endpoints.cases, full=True)
-        gate = regression_gate(run.report)
-        # Only a loss that is shown is named.
-        if gate and gate.measured is not None and gate.interval is not None and gate.interval[1] < 0:
-            drops.append(_OtherDrop(before=earlier, after=later, difference=gate.measured, interval=gate.interval))
-    return tuple(drops)
+        probability = edge.posterior.fell(before, after) if before < after else 0.0
+        if probability >= HINT_PROBABILITY:
+            steps = bisection.steps[before], bisection.steps[after]
+            losses.append(OtherLoss(before=steps[0], after=steps[1], probability=probability))
+    return tuple(losses)

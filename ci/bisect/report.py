@@ -198,13 +198,14 @@ def _final_lines(bisection: Bisection, edge: Edge, confirmation: Confirmation) -
     if verdict.difference is None or verdict.interval is None:
         lines.append(f"the two steps were not compared: {verdict.reason}")
     else:
-        loss = f"{_difference(verdict.difference, verdict.interval)} over {verdict.pairs} pairs"
-        lines.append(f"between them {loss}, of {-bisection.endpoints.loss_points:+.1f} between the endpoints")
-    for drop in confirmation.other_drops:
-        before, after = drop.before, drop.after
+        low, high = verdict.interval
+        found = f"{verdict.difference:+.1f} [{low:+.1f}, {high:+.1f}] over {verdict.pairs} pairs"
+        lines.append(f"between them {found}, of {-bisection.endpoints.loss_points:+.1f} between the endpoints")
+    for loss in confirmation.other_losses:
+        before, after = loss.before, loss.after
         lines.append(
-            f"two drops: from step {before.number} to {after.number} another "
-            f"{_difference(drop.difference, drop.interval)}; search it with --good {before.path} --bad {after.path}"
+            f"perhaps two losses: another one from step {before.number} to {after.number}, {_percent(loss.probability)}; "
+            f"search it with --good {before.path} --bad {after.path}"
         )
     lines += _flip_lines(confirmation.flips)
     for position, result in sorted(edge.results.items()):
@@ -216,11 +217,6 @@ def _final_lines(bisection: Bisection, edge: Edge, confirmation: Confirmation) -
     lines += _cost_lines(confirmation)
     lines.append(f"written: {_files(bisection)}")
     return lines
-
-
-def _difference(points: float, interval: tuple[float, float]) -> str:
-    low, high = interval
-    return f"{points:+.1f} [{low:+.1f}, {high:+.1f}]"
 
 
 def _flip_lines(flips: Sequence[Flip]) -> list[str]:

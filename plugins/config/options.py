@@ -262,8 +262,6 @@ OPTIONS: tuple[Option, ...] = (
         shown_default="the worst"),
     Option(flag="--gate", kind="text", declarer="bisect", is_alternative=True, metavar="NAME",
         help="search on the mean over this gate's cases, at the length that lost most"),
-    Option(flag="--test", kind="path", declarer="bisect", metavar="CKPT",
-        help="only test whether this checkpoint is good, for git bisect run"),
     Option(flag="--samples", kind="whole number", declarer="bisect", minimum=1, default=500, metavar="N",
         help="most samples of a case"),
     Option(flag="--confidence", kind="number", declarer="bisect", default=0.99, metavar="P",
@@ -287,6 +285,7 @@ OUTPUT_FILES = {
 
 REMOVED: dict[str, str] = {
     "--order": "leave it out: a watch measures the lowest step first; use --every-nth to catch up",
+    "--test": "use longctx run --model CKPT --baseline GOOD",
     "--screen": "use --every-nth, or --samples for less; a suspected loss takes more samples by itself",
     "--api": "use --chat server for the chat API, and leave it out for completions",
     "--confidence": "set confidence in the table [verdict] of the thresholds file",

@@ -16,7 +16,7 @@ from xml.etree import ElementTree
 import pytest
 
 from tests.helpers.paths import REPOSITORY
-from tests.helpers.preloaded import PYTEST, preloaded
+from tests.helpers.preloaded import preloaded
 from tests.helpers.runs import UNRELATED_PLUGINS, calibration_checkpoint
 from tests.helpers.servers import ChatServer, needles_within
 
@@ -95,8 +95,9 @@ def test_all_reports_show_the_scores_so_far(interrupted: tuple[Path, str, int]) 
         assert note in text
 
 
+PYTEST = [sys.executable, "-m", "pytest"]
 COMMANDS = {
-    "one worker": [str(PYTEST), "-n1"], "two workers": [str(PYTEST), "-n2"], "pytest": [str(PYTEST)],
+    "one worker": [*PYTEST, "-n1"], "two workers": [*PYTEST, "-n2"], "pytest": PYTEST,
     "longctx run": [sys.executable, "-m", "longctx", "run"],
 }  # fmt: skip
 
@@ -118,7 +119,10 @@ def test_a_run_that_ends_at_any_moment_keeps_every_answer(command: str, share: f
         lines = [line for file in tmp_path.glob("journal/**/*.jsonl") for line in file.read_text().splitlines()]
         return sum('"outcome"' in line for line in lines)
 
-    with subprocess.Popen(words, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as run:
+    environment = os.environ | {"PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen(
+        words, cwd=REPOSITORY, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as run:
         if not share:
             assert run.stdout is not None
             run.stdout.readline()

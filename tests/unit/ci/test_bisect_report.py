@@ -22,7 +22,7 @@ from longctx.ci.bisect.report import _cost_lines, _percent
 )  # fmt: skip
 def test_the_cost_of_a_search_is_a_share_of_a_linear_scan(cost: Cost, linear: Cost, line: str) -> None:
     confirmation = Confirmation(
-        edge=Comparison(verdict="skipped"), other_drops=(), flips=(), cost=cost, linear_scan=linear, survey_cost=None
+        edge=Comparison(verdict="skipped"), other_losses=(), flips=(), cost=cost, linear_scan=linear, survey_cost=None
     )
     assert _cost_lines(confirmation) == [line]
 
