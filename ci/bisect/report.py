@@ -204,8 +204,8 @@ def _final_lines(bisection: Bisection, edge: Edge, confirmation: Confirmation) -
     for loss in confirmation.other_losses:
         before, after = loss.before, loss.after
         lines.append(
-            f"perhaps two losses: another one from step {before.number} to {after.number}, {_percent(loss.probability)}; "
-            f"search it with --good {before.path} --bad {after.path}"
+            f"perhaps two losses: another one from step {before.number} to {after.number}, "
+            f"{_percent(loss.probability)}; search it with --good {before.path} --bad {after.path}"
         )
     lines += _flip_lines(confirmation.flips)
     for position, result in sorted(edge.results.items()):
