@@ -22,7 +22,7 @@ from longctx.fixtures.engines.openai.canaries import ANSWER_TOKENS, TEXTS, first
 from longctx.fixtures.engines.openai.endpoint import Endpoint, ServerSettings, StartedServer, connect
 from longctx.fixtures.engines.openai.log_probabilities import require_log_probabilities
 from longctx.fixtures.engines.openai.probe import LONG, is_ready, probe_endpoint
-from longctx.fixtures.engines.openai.server_process import ServerProcess, free_port, split_command
+from longctx.fixtures.engines.openai.server_process import ServeError, ServerProcess, free_port, split_command
 from longctx.fixtures.engines.verified import load_unchanged
 from longctx.fixtures.http.keys import contains_key, is_base_url
 from longctx.fixtures.http.retry import RetryPolicy, TimeBudget
@@ -249,7 +249,12 @@ def with_baseline_server(run: Run, invocation: Invocation, checkpoint: Checkpoin
         invocation.announce("")
         if running is not None:
             running.stop()
-        endpoint = open_endpoint(run, invocation, checkpoint if role == "baseline" else None)
+            running = None
+        try:
+            endpoint = open_endpoint(run, invocation, checkpoint if role == "baseline" else None)
+        except ServeError:
+            TimeBudget(run.deadline, "--serve").raise_if_over()
+            raise
         running = endpoint.started
         if ServerSettings(endpoint=endpoint).execution() != ServerSettings(endpoint=first).execution():
             raise EngineError(

@@ -16,8 +16,8 @@ from longctx.plugins.evidence.sequential import (
     samples_until_verdict,
 )
 from longctx.plugins.evidence.statistics import level_evidence
-from longctx.plugins.verdicts.panels import ModelRole
-from tests.helpers.panels import SEEDS, TASKS, fast_settings, ids, panel_of, simulated_runs
+from longctx.plugins.verdicts.panels import Comparison, ModelRole
+from tests.helpers.panels import PAIRING, SEEDS, TASKS, fast_settings, ids, panel_of, simulated_runs
 from tests.helpers.queues import SimulatedRun, draw_scores
 
 
@@ -87,3 +87,14 @@ def test_a_long_queue_is_offered_in_parts() -> None:
     panel = panel_of(400, Hypothesis(case_ids=ids(*TASKS), threshold=None))
     assert panel.status({}).next_samples == tuple(("model", ref) for ref in panel.order[:MAX_CLUSTERS_AHEAD])
     assert panel.status(dict.fromkeys(panel.order[:1000], 1.0)).next_samples[0] == ("model", panel.order[1000])
+
+
+def test_models_that_are_loaded_in_turn_are_measured_further_ahead() -> None:
+    """Each is loaded once where the verdict comes early, and all pairs are measured where that saves little."""
+    wanted = {}
+    for samples, is_in_turn in product((40, 400), (False, True)):
+        panel = panel_of(samples, tasks=TASKS[:1])
+        panel.comparisons, panel.is_in_turn = (Comparison(hypothesis=PAIRING),), is_in_turn
+        wanted[samples, is_in_turn] = len(panel.status({}, baseline={}).next_samples)
+    assert wanted[400, True] == 2 * wanted[400, False] < 2 * 400
+    assert wanted[40, False] <= wanted[40, True] <= 2 * 40
