@@ -138,6 +138,7 @@ def test_a_served_model_is_compared_with_a_checkpoint_on_the_hf_engine(url: str,
         tmp_path, *selection, f"--base-url={url}", "--full", *baseline, "--report-json", f"{tmp_path}/report.json"
     )
     assert ended.exit_code == 0, ended.output + ended.errors
+    assert f"note: --baseline: hf loads {model} on this machine" in ended.output
     regression = ended.report["regression"]
     assert (ended.report["model"]["engine"], regression["baseline"]["engine"]) == ("openai", "hf")
     assert paired_differences(ended) == [(3, 0.0)] * 2

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import ssl
+import subprocess
+from pathlib import Path
+
 import pytest
 
+from longctx.fixtures.http import connection
 from longctx.fixtures.http.connection import Connection
 from longctx.fixtures.http.retry import Attempts, RequestFailure, RetryPolicy, TimeBudget
 from tests.helpers.servers import ChatServer, in_json
@@ -58,3 +63,34 @@ def test_a_closed_connection_sends_nothing() -> None:
         connection = Connection(server.url, None, timeout_seconds=20)
         connection.close()
         assert isinstance(connection.models(dict, Attempts(RetryPolicy(), TimeBudget())), RequestFailure)
+
+
+def test_a_server_without_tls_is_told_from_its_address() -> None:
+    with ChatServer().serving() as server:
+        failure = listed(server.url.replace("http:", "https:"))
+    assert isinstance(failure, RequestFailure)
+    assert failure.message.endswith("a server without TLS has an address with http://")
+
+
+def test_the_file_of_a_certificate_that_nobody_signed_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key, certificate = tmp_path / "key", tmp_path / "certificate"
+    subject = ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", *subject]
+    subprocess.run([*command, "-keyout", key, "-out", certificate], check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    server = ChatServer()
+    server.models = in_json({"data": []})
+    server._server.socket = context.wrap_socket(server._server.socket, server_side=True)
+    url = server.url.replace("http:", "https:")
+    connection._ssl_context.cache_clear()
+    with server.serving():
+        failure = listed(url)
+        assert isinstance(failure, RequestFailure)
+        assert failure.message.endswith("name the file of its certificate in SSL_CERT_FILE")
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+        connection._ssl_context.cache_clear()
+        assert listed(url) == {"data": []}
+    connection._ssl_context.cache_clear()
