@@ -111,7 +111,7 @@ def _parse(arguments: list[str]) -> WatchSettings:
     if parsed.anchor is not None:
         check_anchor(parsed.anchor, parsed.directory, parsed.out, options, steps)
     gpus = tuple(filter(None, parsed.gpus.split(",")))
-    _check_gpus(parsed.launch, parsed.parallel, gpus, parsed.gpu_budget)
+    _check_gpus(parsed.launch, parsed.parallel, gpus)
     execution = read_execution(parsed.launch, parsed.parallel, print_timed)
     suite = read_suite_options(options)
     check_suite_options(suite)
@@ -120,7 +120,6 @@ def _parse(arguments: list[str]) -> WatchSettings:
         interval_seconds=_seconds(parsed.every, "--every"),
         marker=parsed.done_marker,
         gpus=gpus,
-        max_gpu_seconds=None if parsed.gpu_budget is None else _seconds(parsed.gpu_budget, "--gpu-budget"),
         notifier=Notifier(command=command, webhook=parsed.webhook),
         searches=searches,
         every_nth=parsed.every_nth,
@@ -136,12 +135,10 @@ def _parse(arguments: list[str]) -> WatchSettings:
     )
 
 
-def _check_gpus(launch: str | None, parallel: int, gpus: tuple[str, ...], budget: str | None) -> None:
-    """Raise ValueError if the watch cannot share out its GPUs, or is to count those of a scheduler."""
-    if launch is not None:
-        for option, value in (("--gpus", ",".join(gpus)), ("--gpu-budget", budget)):
-            if value:
-                raise ValueError(f"{option}: {value!r} with --launch, but the scheduler assigns GPUs; leave it out")
+def _check_gpus(launch: str | None, parallel: int, gpus: tuple[str, ...]) -> None:
+    """Raise ValueError if the watch cannot share out its GPUs."""
+    if launch is not None and gpus:
+        raise ValueError(f"--gpus: {','.join(gpus)!r} with --launch, but the scheduler assigns GPUs; leave it out")
     if gpus and parallel > 1 and len(gpus) % parallel:
         raise ValueError(
             f"--parallel: {parallel} measurements cannot share the {len(gpus)} GPUs of --gpus evenly; "

@@ -168,14 +168,11 @@ class History:
     """The last measurement of every directory, by its path."""
     searches: list[Search]
     notified: list[Notified]
-    gpu_seconds: float
-    """Sum over all measurements, retries included, and all searches."""
 
     def __init__(self, folder: Path):
         self.path = folder / "history.jsonl"
         folder.mkdir(parents=True, exist_ok=True)
         self.measurements, self.searches, self.notified = {}, [], []
-        self.gpu_seconds = 0.0
         self._retried: set[str] = set()
         if self.path.exists():
             for line in self.path.read_bytes().split(b"\n"):
@@ -241,10 +238,8 @@ class History:
             case WatchedCheckpoint():
                 self.measurements[event.checkpoint] = event
                 self._retried.discard(event.checkpoint)
-                self.gpu_seconds += event.gpu_seconds
             case Search():
                 self.searches.append(event)
-                self.gpu_seconds += event.gpu_seconds
             case Notified():
                 self.notified.append(event)
             case Gone():

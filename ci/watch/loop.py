@@ -48,8 +48,6 @@ class WatchSettings:
     """Name of a file that training writes last into every checkpoint."""
     gpus: tuple[str, ...]
     """Numbers as in CUDA_VISIBLE_DEVICES; empty for all GPUs."""
-    max_gpu_seconds: float | None
-    """GPU time after which the watch ends, over all checkpoints of the history."""
     notifier: Notifier
     searches: bool
     """True to search the skipped steps before the first bad step of an alert."""
@@ -118,7 +116,7 @@ class Watch:
         self._waiting_scans: dict[Path, int] = {}
 
     def run(self) -> int:
-        """Watch until the GPU budget is spent or, with `once`, nothing is left; return the command's exit code."""
+        """Watch without an end or, with `once`, until nothing is left; return the command's exit code."""
         idle_scans = 0
         with self.settings.execution:
             while True:
@@ -128,7 +126,7 @@ class Watch:
                 idle_scans = 0 if new or search or self._in_progress else idle_scans + 1
                 # Without an anchor, the first measurements run one at a time.
                 has_anchor = self.settings.anchor is not None or self.history.lowest_passed is not None
-                may_start = bool(self._free_gpus) and not self._is_spent()
+                may_start = bool(self._free_gpus)
                 if search is not None and may_start:
                     self._start_search(*search)
                 elif new and may_start and (has_anchor or not self._in_progress):
@@ -146,9 +144,6 @@ class Watch:
                     # A checkpoint that was written meanwhile may come first.
                     continue
                 self._notify()
-                if self._is_spent():
-                    print_timed("the GPU budget is spent; a larger one measures the other checkpoints")
-                    break
                 # The first scan discovers a checkpoint, the second one sees that it has not changed.
                 if self.settings.once and idle_scans >= 2:
                     break
@@ -391,10 +386,6 @@ class Watch:
             if not known.is_gone and not self.watcher.read_loss(Path(known.checkpoint), known.fingerprint):
                 return known
         return None
-
-    def _is_spent(self) -> bool:
-        limit = self.settings.max_gpu_seconds
-        return limit is not None and self.history.gpu_seconds >= limit
 
     def _print_changed(self, subject: str, line: str) -> None:
         """Print a line about a subject unless it is the last one printed about it."""

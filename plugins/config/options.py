@@ -227,8 +227,6 @@ OPTIONS: tuple[Option, ...] = (
         help="a file that training writes last into every checkpoint"),
     Option(flag="--gpus", kind="text", declarer="watch", is_list=True, default="", metavar="0,1",
         help="GPUs to use, one worker for a GPU", shown_default="all; pytest's -n"),
-    Option(flag="--gpu-budget", kind="text", declarer="watch", metavar="8h",
-        help="end after this GPU time, summed over GPUs and checkpoints"),
     Option(flag="--every-nth", kind="whole number", declarer="watch", minimum=1, default=1, metavar="N",
         help="measure every Nth checkpoint, from the lowest step on",
         accepted="a number of checkpoints of at least 1"),
@@ -285,6 +283,7 @@ OUTPUT_FILES = {
 
 REMOVED: dict[str, str] = {
     "--order": "leave it out: a watch measures the lowest step first; use --every-nth to catch up",
+    "--gpu-budget": "use --budget for a run, or end the watch with a signal, as timeout 8h longctx watch does",
     "--test": "use longctx run --model CKPT --baseline GOOD",
     "--screen": "use --every-nth, or --samples for less; a suspected loss takes more samples by itself",
     "--api": "use --chat server for the chat API, and leave it out for completions",

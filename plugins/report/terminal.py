@@ -79,8 +79,12 @@ def verdict_lines(verdict: ReportVerdict, columns: int = COLUMNS) -> list[Line]:
         more = f"; and {plural(len(others), 'reason', 'reasons')} above" if others else ""
         shown.append(Note(name="why", text=f"{first}{more}", tone=tone))
     lines = _wrapped(note_lines(shown), columns)
-    # A command to copy is not broken into lines.
-    return lines + note_lines([Note(name="next", text=verdict.next_step)] if verdict.next_step else [])
+    if not verdict.next_step:
+        return lines
+    # Commands and names to copy are not broken into lines.
+    is_long = len(verdict.next_step) + INDENT > columns and not verdict.next_step.startswith("longctx ")
+    first, *others = verdict.next_step.replace("; ", ";\n").split("\n") if is_long else [verdict.next_step]
+    return lines + note_lines([Note(name="next", text=first), *notes("", others)])
 
 
 def _head(document: JsonReport) -> list[Note]:

@@ -95,9 +95,7 @@ def watch_options(random: Random, sound: Sound, folder: Path) -> Program:
     word = random.choice([word for word in WORDS if not word.startswith("/")])
     (folder / "runs").mkdir()
     out = f"--out={folder / 'out'}"
-    watch = random.choice(
-        ("--every", "--order", "--gpu-budget", "--webhook", "--on-failure", "--done-marker", "--gpus")
-    )
+    watch = random.choice(("--every", "--order", "--webhook", "--on-failure", "--done-marker", "--gpus"))
     bisect = random.choice(("--case", "--gate", "--samples", "--confidence"))
     journal = random.choice(("--prune", "--model"))
     ends = ("--good", str(sound.checkpoint), "--bad", str(folder))

@@ -435,23 +435,6 @@ def test_an_error_of_one_measurement_stops_the_others(
     assert "(No space left on device); make room" in capsys.readouterr().err
 
 
-def test_a_gpu_budget_ends_the_watch_and_a_larger_one_continues(tmp_path: Path, start: Start, capsys: Any) -> None:
-    for step in (1, 2):
-        write_step(tmp_path / "run", step)
-    suite = FakeSuite()
-    start(suite, "--gpus", "0,1")
-    spent = tmp_path / "out" / "history.jsonl"
-    lines = [json.loads(line) | {"gpu_seconds": 30.0} for line in spent.read_text().splitlines()]
-    spent.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    write_step(tmp_path / "run", 3)
-    assert start(suite, "--gpu-budget", "1m") == 0
-    assert "the GPU budget is spent" in capsys.readouterr().out
-    assert len(suite.runs) == 2
-    start(suite, "--gpu-budget", "2m")
-    assert list(dict.fromkeys(step for step, _ in suite.runs)) == [1, 2, 3]
-    assert suite.environments[0] == {"CUDA_VISIBLE_DEVICES": "0,1"}
-
-
 def test_a_failure_after_an_error_is_notified_too(tmp_path: Path, start: Start) -> None:
     write_step(tmp_path / "run", 7)
     log = tmp_path / "log"

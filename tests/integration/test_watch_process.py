@@ -167,7 +167,7 @@ def test_an_incomplete_run_leaves_no_report(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        ((".", "--gpu-budget", "much"), "--gpu-budget: unknown 'much'"),
+        ((".", "--every", "much"), "--every: unknown 'much'"),
         ((".", "--parallel", "2", "--gpus", "0,1,2"), "--parallel: 2 measurements cannot share the 3 GPUs of --gpus"),
         ((".", "--launch", "srun {command}", "--gpus", "0"), "--gpus: '0' with --launch"),
         ((".", "--launch", "sh {cmd}"), "--launch: unknown field {cmd} in 'sh {cmd}'"),

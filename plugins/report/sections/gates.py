@@ -119,7 +119,7 @@ def _next_step(report: JsonReport, page: Path | None) -> str:
     gate = deciding[0]
     answers = "--report-html FILE shows the answers" if page is None else f"look at the answers in {page}"
     if gate.verdict == "not measured":
-        return f'measure what it lacks (--lengths, -k), or leave it out: -k "not gate[{gate.name}]"'
+        return f'measure what it lacks (--lengths, -k); or leave it out: -k "not gate[{gate.name}]"'
     if report.is_of_files:
         return answers
     place = f"{Path(report.run.options['thresholds']).name}::gate[{gate.name}]"

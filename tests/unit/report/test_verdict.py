@@ -174,6 +174,7 @@ def test_the_terminal_ends_with_what_why_and_what_next(way: str) -> None:
     changed = WAYS[way][0](REPORT)
     verdict = run_verdict(changed, exit_code=1 if way == "other test" else None)
     names = [line[:11].strip() for line, _ in verdict_lines(verdict)]
+    assert max(len(line) for line, _ in verdict_lines(verdict, 80)) <= 80
     assert names[0] == "verdict"
     assert len(names) <= 4
     assert ("why" in names, "next" in names) == (bool(verdict.reasons), bool(verdict.next_step))
