@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longctx.fixtures.scoring.procedures import (
-    belief_progress,
     beliefs,
+    lines_before_error,
     solves,
 )
 from longctx.fixtures.tasks import TASKS
@@ -36,9 +36,9 @@ def test_a_solution_uses_every_number_once(solution: str, expected: bool) -> Non
 def test_beliefs_are_compared_without_case_and_small_words() -> None:
     said = beliefs("Ann:\n- Step 3: ANN is in the hall\n\n - not the first column\n- \nno")
     assert said == ["3 ann hall"]
-    assert belief_progress(["x", "b"], ["a", "b"]) == 0
-    assert belief_progress(["a", "b", "c"], ["a", "b"]) == 1
-    assert belief_progress([], ["a", "b"]) == 0
+    assert lines_before_error(["x", "b"], ["a", "b"]) == 0
+    assert lines_before_error(["a", "b", "c"], ["a", "b"]) == 1
+    assert lines_before_error([], ["a", "b"]) == 0
 
 
 @pytest.mark.parametrize("task", PROCEDURES)
