@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import glob
-import gzip
 import json
 import math
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -49,9 +47,8 @@ FORMATS: dict[str, Format] = {
     "table": Format(matches=table.matches, read=table.read),
 }
 """The formats by name, in the order in which they are tried."""
-SUFFIXES = (".jsonl", ".json", ".csv", ".eval", ".gz")
+SUFFIXES = (".jsonl", ".json", ".csv", ".eval")
 LIMIT_BYTES = 4096 * MIB
-GZIP = b"\x1f\x8b"
 MOST_NAMED = 3
 ALL = "all"
 """The task of the samples of a single file that names none."""
@@ -105,32 +102,27 @@ def load(source: str | Path | Sequence[Mapping[str, object]], reading: Reading, 
         files = [_table(source, name)]
     chosen, notes = _newest(_with_tasks(files), name)
     samples: dict[tuple[str, int], dict[str, ScoredSample]] = {}
-    scores: dict[tuple[str, int], dict[str, list[float]]] = {}
+    attempts: dict[tuple[str, int], dict[str, dict[str, float]]] = {}
     metrics = _metrics(chosen, reading, name)
     lower = {metric for metric in metrics.values() if _is_lower_better(metric, reading)}
-    attempts = set()
     for sample in chosen:
         metric = metrics[sample.task]
         if metric not in sample.scores:
             continue
         place = sample.task, sample.length
         identity = _identity(sample, samples.get(place, {}))
-        attempt = place, identity, sample.repeat
-        if attempt in attempts:
-            raise ResultsError(f"{name}: sample {sample.id} of {sample.task} occurs twice; remove one of them")
-        attempts.add(attempt)
         samples.setdefault(place, {}).setdefault(identity, sample)
-        scores.setdefault(place, {}).setdefault(identity, []).append(
-            _share(sample, metric, metric in lower, reading, name)
-        )
+        own = attempts.setdefault(place, {}).setdefault(identity, {})
+        if sample.repeat in own:
+            raise ResultsError(f"{name}: sample {sample.id} of {sample.task} occurs twice; remove one of them")
+        own[sample.repeat] = _share(sample, metric, metric in lower, reading, name)
     if not samples:
         raise ResultsError(f"{name}: has no scored sample; {WRITTEN}")
     notes += [f"{name}: less is better of {metric}, so what is missing to the worst counts" for metric in sorted(lower)]
-    means = {
-        place: {identity: math.fsum(own) / len(own) for identity, own in by_id.items()}
-        for place, by_id in scores.items()
-    }  # fmt: skip
-    return Results(name=name, path=str(source)[:200], kind=kind, samples=samples, scores=means, notes=tuple(notes))
+    scores = {}
+    for place, by_id in attempts.items():
+        scores[place] = {identity: math.fsum(own.values()) / len(own) for identity, own in by_id.items()}
+    return Results(name=name, path=str(source)[:200], kind=kind, samples=samples, scores=scores, notes=tuple(notes))
 
 
 def _paths(source: str | Path, role: str) -> list[Path]:
@@ -200,11 +192,8 @@ def read_content(path: Path) -> Content:
     """Read a file as far as its format can be told; raise ResultsError for one that cannot be read."""
     try:
         data = read_outside(path, limit_bytes=LIMIT_BYTES)
-        if data.startswith(GZIP):
-            data = gzip.decompress(data)
-    except (OSError, EOFError, zlib.error) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise ResultsError(f"{path}: cannot be read ({reason}); {WRITTEN}") from error
+    except OSError as error:
+        raise ResultsError(f"{path}: cannot be read ({error.strerror or error}); {WRITTEN}") from error
     text = data.lstrip()
     if not text:
         raise ResultsError(f"{path}: is empty; {WRITTEN}")
@@ -220,7 +209,7 @@ def read_content(path: Path) -> Content:
     except (ValueError, RecursionError):
         # Most likely a value over several lines.
         return _whole(path, data, _json(path, text))
-    is_whole = not rest.strip() and not path.name.removesuffix(".gz").endswith(".jsonl")
+    is_whole = not rest.strip() and path.suffix != ".jsonl"
     if is_whole and not (isinstance(value, dict) and value.keys() >= table.REQUIRED):
         return _whole(path, data, value)
     lines = [line for line in text.split(b"\n") if line.strip()]

@@ -78,7 +78,6 @@ class Content:
 
     path: Path
     data: bytes
-    """The file, unpacked if it was gzipped."""
     lines: tuple[bytes, ...] = ()
     """The lines of JSON; empty for all other files."""
     value: Any = None

@@ -173,7 +173,8 @@ def paired_evidence(
 
 def log_evidence_below(scores: ArrayLike, floor: float, *, population: int | None) -> float:
     """Return the log e-value against "the mean is `floor` or more" after the last score; 0 without scores."""
-    return _last(log_evidence(1 - checked(scores, 0.0), 1 - floor, population=population))
+    evidence = log_evidence(1 - checked(scores, 0.0), 1 - floor, population=population)
+    return float(evidence[-1]) if evidence.size else 0.0
 
 
 def interval(
@@ -273,7 +274,3 @@ def _boundary(alpha: float) -> float:
     if not 0 < alpha < 1:
         raise ValueError(f"alpha {alpha!r}: give a probability above 0 and below 1")
     return -math.log(alpha)
-
-
-def _last(evidence: Floats) -> float:
-    return float(evidence[-1]) if evidence.size else 0.0

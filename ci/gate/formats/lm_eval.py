@@ -39,7 +39,7 @@ def matches(content: Content) -> bool:
 
 def read(content: Content) -> ResultFile:
     """Read all lines; the task and the time are in the name."""
-    name = NAME.match(content.path.name.removesuffix(".gz"))
+    name = NAME.match(content.path.name)
     task = name[1] if name else content.path.name.partition(".")[0].removeprefix("samples_")
     rows = [(msgspec.convert(row, Line, strict=False), row) for row in content.rows(dict)]
     units = _units([line for line, _ in rows])

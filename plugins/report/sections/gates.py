@@ -33,6 +33,7 @@ WIDE_POINTS = 30.0
 FEW_PLANNED = 100
 """A case with fewer planned samples says little about the model, whatever the verdict on them is."""
 NO_GATE = "nothing in this run can fail, except for errors; give --baseline, or a gate in --thresholds"
+NO_GATE_OF_FILES = "no loss can fail: the policy blocks nothing; set blocking = true in [regression] or in a gate"
 OTHER_TESTS = "a test that is not about the model failed"
 NAMED_GATES = 4
 ORDER = ("fail", "error", "undecided", "not measured", "pass")
@@ -72,7 +73,7 @@ def run_verdict(report: JsonReport, exit_code: int | None = None, page: Path | N
         word = "undecided"
         reasons += [gate_text(gate) for gate in blocking if gate.verdict == "undecided"]
     else:
-        reasons += [gate_text(gate) for gate in blocking] or [NO_GATE]
+        reasons += [gate_text(gate) for gate in blocking] or [NO_GATE_OF_FILES if report.is_of_files else NO_GATE]
     if exit_code is None:
         # pytest gives code 2 to a run that Ctrl-C ended, whatever failed in it.
         exit_code = 2 if report.run.interrupted else int(word == "fail")
@@ -110,7 +111,8 @@ def _next_step(report: JsonReport, page: Path | None) -> str:
     if failed_properties(report):
         return "look up the property in docs/same-answers.md"
     if any(case.error and case.fails for case in report.cases):
-        return "do what the error says; the same command then measures what is missing"
+        measures = "" if report.is_of_files else "; the same command then measures what is missing"
+        return f"do what the error says{measures}"
     if report.regression and report.regression.cause:
         return report.regression.cause
     deciding = [gate for gate in report.gates if gate.fails or (gate.blocking and gate.verdict != "pass")]
@@ -118,6 +120,8 @@ def _next_step(report: JsonReport, page: Path | None) -> str:
         return "" if page is None else f"look at the answers in {page}"
     gate = deciding[0]
     answers = "--report-html FILE shows the answers" if page is None else f"look at the answers in {page}"
+    if gate.verdict == "not measured" and report.is_of_files:
+        return f"give results that have what {gate.name!r} lacks, or leave it out of the policy"
     if gate.verdict == "not measured":
         return f'measure what it lacks (--lengths, -k); or leave it out: -k "not gate[{gate.name}]"'
     if report.is_of_files:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import re
 import zipfile
@@ -58,12 +57,6 @@ def both(lines: list[Row], name: str = "samples_a_2026-11-28T10-00-00.1.jsonl", 
 
 def edited(**values: object) -> Callable[[list[Row]], list[Row]]:
     return lambda lines: [{**lines[0], **values}, *lines[1:]]
-
-
-def gzipped(folder: Path) -> tuple[object, ...]:
-    path = write_jsonl(folder / "base.jsonl", rows())
-    (folder / "new.jsonl.gz").write_bytes(gzip.compress(path.read_bytes()))
-    return path, folder / "new.jsonl.gz"
 
 
 def several_runs(folder: Path) -> tuple[object, ...]:
@@ -256,7 +249,6 @@ ODD: dict[str, tuple[Make, int, str]] = {
     ),
     "unknown metric": (both(FILTERS, "samples_a.jsonl", "--metric", "acc"), 4, r"--metric: .* has no 'acc' of a"),
     "metrics that are lengths": (both(LENGTHS), 0, r"regression of tasks at 8k: 30 pairs"),
-    "gzip": (gzipped, 0, r"verdict +pass"),
     "folder of several runs": (several_runs, 0, r"older runs are left out: .*samples_a_2026-11-27"),
     "folder of two programs": (two_kinds, 4, r"holds results of lm-evaluation-harness and table; name the files"),
     "interrupted log": (archive, 0, r"verdict +pass"),
