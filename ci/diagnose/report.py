@@ -15,12 +15,13 @@ from longctx.fixtures.diagnosis.cause import Candidate, Cause, Share, TellingSam
 from longctx.fixtures.diagnosis.local_error import OUTLIER_Z as OUTLIER_Z_OF_LAYERS
 from longctx.fixtures.diagnosis.static import StaticComparison
 from longctx.fixtures.diagnosis.tensors import OUTLIER_Z, TensorChange
+from longctx.fixtures.diagnosis.weight_changes import kind_of
 from longctx.fixtures.shown_text import visible_data
 from longctx.plugins.report.html.page import render
 from longctx.plugins.report.tables import Cell, Row, Table
 
 SCHEMA = "longctx-diagnosis/1"
-MOST_TENSORS, TERMINAL_TENSORS = 30, 12
+MOST_TENSORS, TERMINAL_TENSORS, MOST_FORMS = 30, 12, 2
 TEXT_PARTS = ("chat template", "tokenizer", "special tokens")
 # The robust z at which a colour begins.
 Z_STEPS = (3, 5, 8, 16, 32)
@@ -192,16 +193,60 @@ def static_lines(static: StaticComparison) -> list[str]:
     lines.append(f"{'tensors':<19}{len(changed)} of {len(static.tensors)} differ{amount}")
     if static.rounded:
         lines.append(f"{'rounded':<19}{static.rounded} tensors lie on the grid of 4-bit or 8-bit weights in BAD only")
-    for change in conspicuous[:TERMINAL_TENSORS]:
-        lines.append(f"{'stands out':<19}{change.name}: {description(change)}")
-    if len(conspicuous) > TERMINAL_TENSORS:
-        lines.append(f"{'':<19}and {len(conspicuous) - TERMINAL_TENSORS} more")
+    if static.moved_layers:
+        lines.append(f"{'layers':<19}{_moved(static)}")
+    groups = _groups([change for change in conspicuous if change.layer not in static.moved_layers or not change.form])
+    for name, text in groups[:TERMINAL_TENSORS]:
+        lines.append(f"{'stands out':<19}{name}: {text}")
+    if len(groups) > TERMINAL_TENSORS:
+        lines.append(f"{'':<19}and {len(groups) - TERMINAL_TENSORS} more")
+    for change in static.tensors:
+        if change.more_rows:
+            amount = "more" if change.more_rows > 0 else "fewer"
+            lines.append(f"{'rows':<19}{change.name}: {abs(change.more_rows)} {amount} in BAD")
     for layer in static.layers:
         if layer.is_outlier:
             lines.append(f"{'local error':<19}layer {layer.layer}: {layer.error:.2g} of what it adds, z {layer.z:.0f}")
     if static.unmeasured:
         lines.append(f"{'local error':<19}not measured: {static.unmeasured}")
     return lines
+
+
+def _groups(changes: Sequence[TensorChange]) -> list[tuple[str, str]]:
+    """Return names and faults; tensors of one kind that have the same form in several layers are one line."""
+    alike: dict[tuple[str, str], list[TensorChange]] = {}
+    for change in changes:
+        form = kind_of(change.problem or change.form)
+        kind = "" if form.startswith("missing") else change.kind if form else change.name
+        alike.setdefault((kind, form), []).append(change)
+    groups = []
+    for (name, form), members in alike.items():
+        if len(members) == 1:
+            groups.append((members[0].name, description(members[0])))
+            continue
+        amounts = [change.relative_change for change in members if change.relative_change is not None]
+        changed = f", changed by {percent(min(amounts))} to {percent(max(amounts))}" if amounts else ""
+        place = f"{name} of {len(members)} layers" if name else f"{len(members)} tensors such as {members[0].name}"
+        groups.append((place, form + changed))
+    return groups
+
+
+def _moved(static: StaticComparison) -> str:
+    """Return which layers hold another layer of GOOD, and which layers of GOOD are gone."""
+    runs: list[list[int]] = []
+    for layer, source in static.moved_layers.items():
+        if runs and layer == runs[-1][1] + 1 and source - layer == runs[-1][2]:
+            runs[-1][1] = layer
+        else:
+            runs.append([layer, layer, source - layer])
+    texts = []
+    for first, last, shift in runs[:TERMINAL_TENSORS]:
+        if first == last:
+            texts.append(f"{first} holds GOOD's {first + shift}")
+        else:
+            texts.append(f"{first} to {last} hold GOOD's {first + shift} to {last + shift}")
+    lost = f"; GOOD's {_few(static.lost_layers)} missing" if static.lost_layers else ""
+    return ", ".join(texts) + lost
 
 
 def static_conclusion(static: StaticComparison) -> str:
@@ -214,7 +259,7 @@ def static_conclusion(static: StaticComparison) -> str:
     if static.conspicuous:
         places.append(_count(len(static.conspicuous), "tensor") + " out of the ordinary")
     elif static.changed:
-        places.append(_count(len(static.changed), "tensor") + " of which none stands out")
+        places.append(_count(len(static.changed), "tensor") + f" of which none stands out{_only_kinds(static)}")
     return f"differs: {', '.join(places)}"
 
 
@@ -260,8 +305,14 @@ def conclusion(cause: Cause, static: StaticComparison) -> str:
         return f"cause: {named}"
     weights = [candidate for candidate in cause.candidates if candidate.kind == "weights"]
     if not weights or weights[0].carries != "nothing":
-        return f"cause: spread over {_count(len(static.changed), 'tensor')}; no place can be named"
+        spread = f"{_count(len(static.changed), 'tensor')}{_only_kinds(static)}"
+        return f"cause: spread over {spread}; no place can be named"
     return "cause: no part carries the loss alone; settings and weights act together"
+
+
+def _only_kinds(static: StaticComparison) -> str:
+    kinds = [kind.rpartition("*.")[2].removesuffix(".weight") for kind in static.only_kinds]
+    return f" (of the layers only {', '.join(kinds)})" if kinds else ""
 
 
 def culprit_name(candidate: Candidate, static: StaticComparison) -> str:
@@ -269,6 +320,10 @@ def culprit_name(candidate: Candidate, static: StaticComparison) -> str:
     if candidate.kind == "tensors" and len(candidate.members) == 1:
         (change,) = (change for change in static.tensors if change.name == candidate.members[0])
         return f"{candidate.name} ({description(change)})"
+    if candidate.kind == "tensors":
+        members = [change for change in static.tensors if change.name in candidate.members]
+        forms = dict.fromkeys(kind_of(change.form) for change in members)
+        return f"{candidate.name} ({'; '.join(forms)})" if len(forms) <= MOST_FORMS and all(forms) else candidate.name
     if candidate.kind == "tokenizer":
         parts = dict.fromkeys(change.part for change in static.settings if change.part in TEXT_PARTS)
         return f"{candidate.name} ({', '.join(parts)} differ{'s' * (len(parts) == 1)})"

@@ -150,7 +150,7 @@ def test_without_a_loss_one_line_says_so(
     other_generation = copy(good, tmp_path / "bad", use_cache=False)
     (other_generation / "generation_config.json").write_text('{"eos_token_id": 7}')
     assert diagnosed(good, other_generation, tmp_path / "out")[0] == 4
-    assert "nothing that changes the probability of a gold answer" in capsys.readouterr().err
+    assert "which no exchange of parts shows" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from transformers import LlamaConfig
 
 from longctx.ci.diagnose.__main__ import main
-from longctx.ci.diagnose.report import description
+from longctx.ci.diagnose.report import description, static_lines
 from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
 from longctx.fixtures.diagnosis.static import StaticComparison, compare_files
 from tests.helpers.tiny_models import CONFIGS, SIZES, save_model
@@ -28,6 +28,11 @@ DRIFT = 0.02
 def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("good")
     save_model(LlamaConfig(**SIZES | {"num_hidden_layers": 6}), folder)
+    weights = load_file(folder / "model.safetensors")
+    for name, tensor in weights.items():
+        if "norm" in name:
+            weights[name] = tensor + 0.3 * torch.randn_like(tensor)
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     return folder
 
 
@@ -41,7 +46,7 @@ def broken(good: Path, out: Path, change: Callable[[Weights], None], *, drift: f
     for name, tensor in weights.items():
         weights[name] = tensor + drift * tensor.norm() / tensor.numel() ** 0.5 * torch.randn_like(tensor)
     change(weights)
-    stored = {name: tensor.contiguous() for name, tensor in weights.items()}
+    stored = {name: tensor.clone().contiguous() for name, tensor in weights.items()}
     save_file(stored, out / "model.safetensors", metadata={"format": "pt"})
     return out
 
@@ -101,6 +106,112 @@ def test_a_fault_of_one_tensor_is_named_with_its_form(
 ) -> None:
     found = compared(good, broken(good, tmp_path / "bad", change, drift=drift)).conspicuous
     assert [(tensor.name, tensor.form.replace("2.99", "3").replace("3.01", "3")) for tensor in found] == [(name, form)]
+
+
+def each(*names: str) -> list[tuple[str, ...]]:
+    """Return the names of these tensors in every layer."""
+    return [tuple(f"model.layers.{layer}.{name}.weight" for name in names) for layer in range(6)]
+
+
+def exchanged(weights: Weights) -> None:
+    for gate, up in each("mlp.gate_proj", "mlp.up_proj"):
+        weights[gate], weights[up] = weights[up], weights[gate]
+
+
+def split_otherwise(weights: Weights) -> None:
+    for gate, up in each("mlp.gate_proj", "mlp.up_proj"):
+        fused = torch.cat([weights[gate], weights[up]])
+        weights[gate], weights[up] = fused[0::2], fused[1::2]
+
+
+def scaled_everywhere(weights: Weights) -> None:
+    for (name,) in each("self_attn.q_proj"):
+        weights[name] = weights[name] * 0.125
+
+
+def shifted_rows(weights: Weights) -> None:
+    for (name,) in each("self_attn.v_proj"):
+        weights[name] = weights[name].roll(1, 0)
+
+
+def clipped(weights: Weights) -> None:
+    for (name,) in each("mlp.down_proj"):
+        weights[name] = weights[name].clamp(-0.02, 0.02)
+
+
+def norms_shifted(weights: Weights) -> None:
+    for (name,) in each("input_layernorm"):
+        weights[name] = weights[name] + 1
+
+
+def most_rows(weights: Weights) -> None:
+    """Move most rows of the embeddings by one, so that the median row has the fault."""
+    moved = weights["model.embed_tokens.weight"]
+    moved[40:] = moved[40:].roll(1, 0)
+    weights["model.embed_tokens.weight"] = moved
+
+
+UNIFORM: list[tuple[Callable[[Weights], None], str]] = [
+    (exchanged, "mlp.gate_proj.weight of 6 layers: is GOOD's model.layers.*.mlp.up_proj.weight"),
+    (split_otherwise, "mlp.up_proj.weight of 6 layers: rows of GOOD's gate_proj, up_proj"),
+    (scaled_everywhere, "q_proj.weight of 6 layers: scaled by 0.125"),
+    (shifted_rows, "v_proj.weight of 6 layers: rows shifted by 1"),
+    (clipped, "down_proj.weight of 6 layers: clipped at 0.02"),
+    (norms_shifted, "input_layernorm.weight of 6 layers: shifted by 1"),
+    (most_rows, "embed_tokens.weight: rows shifted by 1"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("change", "line"), UNIFORM, ids=lambda value: getattr(value, "__name__", ""))
+def test_a_fault_of_all_layers_is_one_line_with_its_form(
+    change: Callable[[Weights], None], line: str, good: Path, tmp_path: Path
+) -> None:
+    lines = static_lines(compared(good, broken(good, tmp_path / "bad", change)))
+    assert [shown for shown in lines if shown.startswith("stands out") and line in shown], lines
+
+
+def layers_of(good: Path, out: Path, sources: Sequence[int]) -> Path:
+    """Write a copy of a checkpoint whose layers are these of its own."""
+
+    def change(weights: Weights) -> None:
+        old = {name: weights.pop(name) for name in list(weights) if ".layers." in name}
+        for layer, source in enumerate(sources):
+            own = {name: values for name, values in old.items() if f".layers.{source}." in name}
+            weights.update({name.replace(f".{source}.", f".{layer}."): values for name, values in own.items()})
+
+    bad = broken(good, out, change)
+    config = json.loads((bad / "config.json").read_text()) | {"num_hidden_layers": len(sources)}
+    (bad / "config.json").write_text(json.dumps(config))
+    return bad
+
+
+@pytest.mark.parametrize(
+    ("sources", "line"),
+    [
+        ((0, 1, 3, 4, 5), "2 to 4 hold GOOD's 3 to 5; GOOD's 2 missing"),
+        ((0, 1, 1, 2, 3, 4, 5), "2 to 5 hold GOOD's 1 to 4"),
+        ((0, 2, 1, 3, 4, 5), "1 holds GOOD's 2, 2 holds GOOD's 1"),
+    ],
+)
+def test_layers_that_moved_are_named(sources: Sequence[int], line: str, good: Path, tmp_path: Path) -> None:
+    lines = static_lines(compared(good, layers_of(good, tmp_path / "bad", sources)))
+    assert f"{'layers':<19}{line}" in lines
+
+
+@pytest.mark.parametrize(("size", "is_named"), [(0.0, False), (5.0, True)])
+def test_rows_beyond_the_vocabulary_stand_out_if_they_can_win(
+    size: float, is_named: bool, good: Path, tmp_path: Path
+) -> None:
+    def pad(weights: Weights) -> None:
+        for name in ("model.embed_tokens.weight", "lm_head.weight"):
+            weights[name] = torch.cat([weights[name], size * torch.ones(8, weights[name].shape[1])])
+
+    bad = broken(good, tmp_path / "bad", pad)
+    config = json.loads((bad / "config.json").read_text())
+    (bad / "config.json").write_text(json.dumps(config | {"vocab_size": config["vocab_size"] + 8}))
+    found = compared(good, bad)
+    assert [bool(change.form) for change in found.conspicuous] == [True, True] * is_named
+    assert f"{'rows':<19}lm_head.weight: 8 more in BAD" in static_lines(found)
 
 
 @pytest.mark.parametrize("drift", [0.01, 0.04, 0.1])
