@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,6 @@ from longctx.fixtures.diagnosis.cause import Candidate, Cause, Share, TellingSam
 from longctx.fixtures.diagnosis.local_error import OUTLIER_Z as OUTLIER_Z_OF_LAYERS
 from longctx.fixtures.diagnosis.static import StaticComparison
 from longctx.fixtures.diagnosis.tensors import OUTLIER_Z, TensorChange
-from longctx.fixtures.diagnosis.weight_changes import kind_of
 from longctx.fixtures.shown_text import visible_data
 from longctx.plugins.report.html.page import render
 from longctx.plugins.report.tables import Cell, Row, Table
@@ -23,6 +23,8 @@ from longctx.plugins.report.tables import Cell, Row, Table
 SCHEMA = "longctx-diagnosis/1"
 MOST_TENSORS, TERMINAL_TENSORS, MOST_FORMS = 30, 12, 2
 TEXT_PARTS = ("chat template", "tokenizer", "special tokens")
+# Forms that differ in such numbers alone, as by layer, are one line.
+NUMBER = re.compile(r"-?\d[\d.]*(?:e[-+]?\d+)?")
 # The robust z at which a colour begins.
 Z_STEPS = (3, 5, 8, 16, 32)
 
@@ -216,7 +218,7 @@ def _groups(changes: Sequence[TensorChange]) -> list[tuple[str, str]]:
     """Return names and faults; tensors of one kind that have the same form in several layers are one line."""
     alike: dict[tuple[str, str], list[TensorChange]] = {}
     for change in changes:
-        form = kind_of(change.problem or change.form)
+        form = NUMBER.sub("*", change.problem or change.form)
         kind = "" if form.startswith("missing") else change.kind if form else change.name
         alike.setdefault((kind, form), []).append(change)
     groups = []
@@ -227,7 +229,8 @@ def _groups(changes: Sequence[TensorChange]) -> list[tuple[str, str]]:
         amounts = [change.relative_change for change in members if change.relative_change is not None]
         changed = f", changed by {percent(min(amounts))} to {percent(max(amounts))}" if amounts else ""
         place = f"{name} of {len(members)} layers" if name else f"{len(members)} tensors such as {members[0].name}"
-        groups.append((place, form + changed))
+        forms = {change.problem or change.form for change in members}
+        groups.append((place, (forms.pop() if len(forms) == 1 else form) + changed))
     return groups
 
 
@@ -251,7 +254,10 @@ def _moved(static: StaticComparison) -> str:
 
 def static_conclusion(static: StaticComparison) -> str:
     """Return one line that says where the files differ, which is not yet a cause."""
-    if not static.settings and not static.changed:
+    if not static.settings and not static.changed and not static.conspicuous:
+        formats = dict.fromkeys(change.dtype for change in static.tensors if change.dtype)
+        if formats:
+            return f"differs: stored in another number format ({', '.join(formats)}), with the same values"
         return "the files do not differ; look at the engine, its settings and the machine"
     places = []
     if static.settings:
@@ -322,7 +328,7 @@ def culprit_name(candidate: Candidate, static: StaticComparison) -> str:
         return f"{candidate.name} ({description(change)})"
     if candidate.kind == "tensors":
         members = [change for change in static.tensors if change.name in candidate.members]
-        forms = dict.fromkeys(kind_of(change.form) for change in members)
+        forms = dict.fromkeys(NUMBER.sub("*", change.form) for change in members)
         return f"{candidate.name} ({'; '.join(forms)})" if len(forms) <= MOST_FORMS and all(forms) else candidate.name
     if candidate.kind == "tokenizer":
         parts = dict.fromkeys(change.part for change in static.settings if change.part in TEXT_PARTS)
