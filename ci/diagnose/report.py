@@ -24,7 +24,7 @@ SCHEMA = "longctx-diagnosis/1"
 MOST_TENSORS, TERMINAL_TENSORS, MOST_FORMS = 30, 12, 2
 TEXT_PARTS = ("chat template", "tokenizer", "special tokens")
 # Forms that differ in such numbers alone, as by layer, are one line.
-NUMBER = re.compile(r"-?\d[\d.]*(?:e[-+]?\d+)?")
+NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?(?:e[-+]?[0-9]+)?")
 # The robust z at which a colour begins.
 Z_STEPS = (3, 5, 8, 16, 32)
 
