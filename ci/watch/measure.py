@@ -27,7 +27,7 @@ from longctx.ci.watch.outcomes import STATES, CaseOutcome, case_outcomes
 from longctx.fixtures.installation import CASES_DIRECTORY
 from longctx.fixtures.records.report import JsonReport
 from longctx.plugins.report.sections.engine import failed_properties
-from longctx.plugins.report.sections.gates import gate_text
+from longctx.plugins.report.sections.gates import gate_text, run_verdict
 
 LAST_GOOD = "last-good"
 # The folder of the reports on more samples, with their number.
@@ -182,9 +182,9 @@ class SuiteRunner:
 
 def verdict_of(run: SuiteRun) -> tuple[Verdict, tuple[str, ...]]:
     """Return the verdict of a finished run, and one line for every reason why it is not a pass."""
-    if run.report is None or run.report.verdict is None:
+    if run.report is None:
         return "error", (run.reason,)
-    gates, decided = run.report.gates, run.report.verdict
+    gates, decided = run.report.gates, run.report.verdict or run_verdict(run.report, run.exit_code)
     undecided = [gate for gate in gates if gate.blocking and gate.verdict == "undecided" and not gate.fails]
     open_gates = tuple(map(gate_text, undecided))
     if run.exit_code == 0:

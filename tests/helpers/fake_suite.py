@@ -96,7 +96,7 @@ class FakeSuite:
             "gates": [gate, unmeasured, regression],
             "cases": [case],
             "ruler": {"effective_length_label": "8192"},
-            "run": {"tokens": {"computed": 9000}, "options": {"samples": samples}},
+            "run": {"tokens": {"computed": 9000}, "options": {"samples": samples, "thresholds": "t.toml"}},
             "likelihood": None,
         }
         if compared:

@@ -53,7 +53,7 @@ def test_every_step_is_compared_with_the_last_one_that_passed(tmp_path: Path, st
     assert suite.runs == [(3, None), (20, "3"), (100, "3")]
     lines = [line for line in events(tmp_path) if line["event"] == "measured"]
     assert [(line["step"], line["word"]) for line in lines] == [(3, "pass"), (20, "fail"), (100, "pass")]
-    assert lines[1]["failed"] == ["mean at 8k: 70.1 is not"]
+    assert lines[1]["failed"] == ["mean at 8k: fail: 70.1 is not"]
 
 
 def test_a_step_is_compared_with_the_last_good_one_only_if_that_is_better_than_the_anchor(
@@ -251,7 +251,7 @@ def test_a_failure_whose_checkpoint_is_gone_fails_and_notifies_no_more(
         "fingerprint": events(tmp_path)[1]["fingerprint"],
     }  # fmt: skip
     page = html.unescape((tmp_path / "out" / "index.html").read_text())
-    assert "deleted since it was measured<br>mean at 8k: 70.1 is not" in page
+    assert "deleted since it was measured<br>mean at 8k: fail: 70.1 is not" in page
     # It comes back, and is measured again.
     write_step(tmp_path / "run", 2)
     assert start(FakeSuite(failing=[2]), "--on-failure", f"echo $LONGCTX_STEP again >> {log}") == 1
@@ -443,7 +443,7 @@ def test_a_failure_after_an_error_is_notified_too(tmp_path: Path, start: Start) 
         assert start(suite, "--on-failure", f'echo "{facts}" >> {log}') == 1
     error, failure = log.read_text().splitlines()
     assert error.startswith("begun 7 error --lengths: unknown '8kb'")
-    assert failure == "begun 7 fail mean at 8k: 70.1 is not"
+    assert failure == "begun 7 fail mean at 8k: fail: 70.1 is not"
 
 
 def test_an_unavailable_webhook_is_retried_at_the_next_start(tmp_path: Path, start: Start, capsys: Any) -> None:
@@ -458,5 +458,5 @@ def test_an_unavailable_webhook_is_retried_at_the_next_start(tmp_path: Path, sta
         before = len(server.requests)
         start(FakeSuite(), "--webhook", f"{server.url}/secret-token")
         (request,) = server.requests[before:]
-    assert request.body["text"] == "qa_1-8k failed at step 7: fail: mean at 8k: 70.1 is not"
+    assert request.body["text"] == "qa_1-8k failed at step 7: fail: mean at 8k: fail: 70.1 is not"
     assert request.body["report"].endswith(".json")
