@@ -152,6 +152,8 @@ def _files(paths: Sequence[Path], name: str) -> tuple[str, list[ResultFile]]:
             files.setdefault(kind, []).append(_read(content, kind))
     if len(files) > 1:
         raise ResultsError(f"{name}: holds results of {' and '.join(sorted(files))}; name the files of one of them")
+    if not files and paths[0].suffix in (".gz", ".zst", ".xz", ".bz2"):
+        raise ResultsError(f"{name}: is compressed; unpack it first")
     if not files:
         raise ResultsError(f"{name}: has no results of a known format; known are {', '.join(FORMATS)} (id, score)")
     ((kind, read),) = files.items()

@@ -267,6 +267,7 @@ ODD: dict[str, tuple[Make, int, str]] = {
     "only a header": (text(b"id,score\n"), 4, r"new.csv: has no scored sample"),
     "no file": (lambda folder: (folder / "a", folder / "b"), 4, r"error: BASE: .*a does not exist; give a file"),
     "empty folder": (lambda folder: (folder, folder), 4, r"holds no result file; give a file"),
+    "a compressed table": (text(b"\x1f\x8b\x08\x00", "new.csv.gz"), 4, r"new.csv.gz: is compressed; unpack it first"),
     "a broken archive": (text(b"PK\x03\x04 no archive", "new.eval"), 4, r"new.eval: has no results of a known"),
     "nested deeply": (text(b"[" * 100_000, "new.json"), 4, r"new.json: is no JSON"),
     "no UTF-8": (text(b"id,score\n\xff\xfe,1\n"), 4, r"new.csv: cannot be read as table"),
