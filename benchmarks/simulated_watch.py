@@ -267,7 +267,9 @@ def _document(evaluator: GateEvaluator) -> dict[str, Any]:
         "ruler": {"effective_length_label": None},
         "run": {
             "tokens": {"computed": None},
-            "options": {"journal": "", "samples": max(result.case.samples for result in results.values())},
+            "options": {
+                "journal": "", "thresholds": "", "samples": max(result.case.samples for result in results.values()),
+            },
         },
         "likelihood": None,
     }  # fmt: skip
