@@ -195,7 +195,7 @@ def difference_text(differences: Sequence[Difference | ReportDifference], *, is_
     if is_same:
         return "the model is the baseline itself"
     if not differences:
-        return "only the values of the weights differ from the baseline"
+        return "no difference from the baseline but, at most, in the values of the weights"
     named = [_shown_difference(difference) for difference in differences[:MOST_DIFFERENCES]]
     rest = [f"{len(differences) - len(named)} more"] if len(differences) > len(named) else []
     return f"other than in the baseline: {'; '.join([*named, *rest])}"

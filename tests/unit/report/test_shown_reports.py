@@ -233,7 +233,7 @@ def test_settings_of_the_baseline_are_shown_only_where_they_differ(baseline: dic
     ("found", "line"),
     [
         (None, ""),
-        ((), "only the values of the weights differ from the baseline"),
+        ((), "no difference from the baseline but, at most, in the values of the weights"),
         (({"part": "config", "name": "a.b", "model": "5.0", "baseline": "1.0"},), "config a.b is 5.0, not 1.0"),
         (({"part": "config", "name": "a", "model": "1"},), "config a is 1, not missing"),
         (({"part": "tokenizer", "name": "x.json b", "baseline": "1"},), "tokenizer x.json b is missing, not 1"),

@@ -178,7 +178,7 @@ def test_a_server_and_the_baseline_beside_it_each_answer_their_own_part(tmp_path
             subject = Subject(model="b", fingerprint="b", execution={"engine": "fake"})
             beside = ModelUnderTest(journal=Journal(tmp_path, subject, heartbeat), engine=lambda: here)
             worker = Worker(
-                replace(alone.run, baseline=baseline, deadline=time.time() + 30),
+                replace(alone.run, baseline=baseline, deadline=time.time() + 300),
                 alone.run.cases[:13],
                 builder=alone.builder,
                 models={"model": alone.models["model"], "baseline": beside},
