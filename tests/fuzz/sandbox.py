@@ -18,13 +18,14 @@ MOST_SECONDS = 20.0
 # By which a forked process may grow, with its children. A fresh process that loads torch holds 450 MiB, so this is
 # 1 GiB in all.
 MOST_BYTES = 2**30 - 450 * 2**20
-# The system refuses more, so that no input takes the machine with it.
+# The system refuses to add more, so that no input takes the machine with it.
 MOST_DATA_BYTES = 3 * 2**30
 CRASH = re.compile(r"Traceback \(most recent call last\)|INTERNALERROR|Segmentation fault|Fatal Python error")
 # Between two looks at the memory of children, each of which takes some milliseconds.
 LOOK_SECONDS = 0.2
 PRIVATE = re.compile(r"^Private_\w+: +([0-9]+) kB", re.MULTILINE)
 ANONYMOUS = re.compile(r"^RssAnon:\s+([0-9]+) kB", re.MULTILINE)
+DATA = re.compile(r"^VmData:\s+([0-9]+) kB", re.MULTILINE)
 CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\x80-\x9f]")
 
 
@@ -91,7 +92,8 @@ def _run_child(program: Callable[[], int], output: Path, errors: Path, times: Pa
             os.dup2(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600), number)
         sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", closefd=False)  # noqa: SIM115  # the process ends with them
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        resource.setrlimit(resource.RLIMIT_DATA, (MOST_DATA_BYTES, MOST_DATA_BYTES))
+        most = int(DATA.findall(Path("/proc/self/status").read_text(encoding="ascii"))[0]) * 1024 + MOST_DATA_BYTES
+        resource.setrlimit(resource.RLIMIT_DATA, (most, most))
         code = program()
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 1
