@@ -91,7 +91,7 @@ def test_a_loss_becomes_one_alert_with_its_culprit_that_a_repaired_step_closes(r
     commands = re.findall(r"<dt>(again|cause)</dt><dd><code>(longctx [^<]*)<", page)
     (again, cause) = (shlex.split(command)[1:] for _, command in sorted(commands))
     code, printed = run.command(*again)
-    assert (code, "FAIL" in printed) == (1, True), printed
+    assert (code, "gate       regression at 256: fail: lost" in printed) == (1, True), printed
     # So does the one that looks for the cause, on the samples of the alert.
     assert cause[1:3] == [f"{run.path}/run/step-2", f"{run.path}/run/step-3"]
     code, printed = run.command(*cause)

@@ -41,7 +41,7 @@ def test_a_fault_that_no_score_shows_fails_its_properties_in_every_report(
     }  # fmt: skip
     outcomes = {name: run.junit_outcomes(f"invariance[{name}]") for name in verdicts}
     assert outcomes == {name: {"fail": ["failure"], "skipped": ["skipped"]}.get(v, []) for name, v in verdicts.items()}
-    line = next(line for line in run.output.splitlines() if line.startswith("invariance FAIL  warm"))
+    line = next(line for line in run.output.splitlines() if line.startswith("invariance warm: fail: "))
     assert "niah_single_2 of 1024 tokens, 0: token 2 of the answer" in line
     assert 'id="invariance"' in (run.folder / "report.html").read_text()
     assert [line.split(":")[1].strip() for line in failed_properties(report_from(run.report))] == ["warm"]
