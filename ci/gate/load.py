@@ -62,7 +62,7 @@ WRITTEN = "give a file, a folder or a glob of results"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """How scores are read."""
+    """The choices by which scores are read."""
 
     metrics: tuple[str, ...] = ()
     """The metrics to compare: of each task the first one that it has. Empty if every task has only one."""

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from longctx.plugins.evidence.e_process import TIE_TOLERANCE, Floats
 from longctx.plugins.evidence.sign_flips import skewed_tail
-from longctx.plugins.evidence.tails import binomial_cdf, student_cdf, student_quantile
 
 Ints = NDArray[np.intp]
 # Fewer degrees of freedom within haystacks say nothing about the correlation there.
@@ -138,10 +137,13 @@ def _p_value_below(estimate: ModelMean, threshold: float) -> float:
     p-value is at least that of Hall's transformation for skewness (`skewed_tail`), and that of Bentkus 2004, "On
     Hoeffding's inequalities": e times the binomial tail, for as many samples as would be as precise.
     """
+    # scipy takes half a second to import, and few runs need it.
+    from scipy.special import stdtr
+
     p_values = [_bentkus_bound(estimate.size, estimate.mean, threshold)]
     if estimate.variance > 0:
         t = (estimate.mean - threshold) / math.sqrt(estimate.variance)
-        p_values += [student_cdf(estimate.freedom, t), skewed_tail(t, estimate.skewness)]
+        p_values += [float(stdtr(estimate.freedom, t)), skewed_tail(t, estimate.skewness)]
     return max(p_values)
 
 
@@ -179,7 +181,9 @@ def difference_interval(strata: Iterable[Stratum], *, alpha: float) -> tuple[flo
     estimate = model_mean(strata)
     if estimate is None:
         return -1.0, 1.0
-    quantile = student_quantile(estimate.freedom, alpha / 2)
+    from scipy.special import stdtrit
+
+    quantile = -float(stdtrit(estimate.freedom, alpha / 2))
     rare = quantile * estimate.unit / 2
     half = quantile * (rare + math.sqrt(estimate.variance + rare**2))
     return max(-1.0, estimate.mean - half), min(1.0, estimate.mean + half)
@@ -190,8 +194,10 @@ def mean_interval(values: Floats, own: Ints, *, alpha: float) -> tuple[float, fl
     error = clustered_error(values, own)
     if error is None:
         return -math.inf, math.inf
+    from scipy.special import stdtrit
+
     mean = math.fsum(values) / values.size
-    half = student_quantile(len(np.unique(own)) - 1, alpha / 2) * error
+    half = -float(stdtrit(len(np.unique(own)) - 1, alpha / 2)) * error
     return mean - half, mean + half
 
 
@@ -219,10 +225,12 @@ def _bentkus_bound(size: float, mean: float, threshold: float) -> float:
 
     Between two whole numbers of samples, the logarithm of the tail is interpolated.
     """
+    from scipy.special import bdtr
+
     total, trials = mean * size, math.floor(size)
     low = math.floor(total + TIE_TOLERANCE)
     share = max(0.0, total - low)
-    first, second = binomial_cdf(low, trials, threshold), binomial_cdf(low + 1, trials, threshold)
+    first, second = (float(bdtr(successes, trials, threshold)) for successes in (low, min(low + 1, trials)))
     return min(1.0, math.e * math.pow(first, 1 - share) * math.pow(second, share))
 
 

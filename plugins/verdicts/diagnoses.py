@@ -32,6 +32,7 @@ from longctx.plugins.evidence.sign_flips import loss_p_value
 from longctx.plugins.evidence.statistics import benjamini_hochberg, log_evidence_below
 from longctx.plugins.thresholds.records import Thresholds
 from longctx.plugins.verdicts.evaluate import GateEvaluator
+from longctx.plugins.verdicts.hypotheses import shared_error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,11 +96,15 @@ class Endings:
     """The probability that so many endings are lost by an unchanged model; 1 if none are."""
 
     is_lost: bool
-    """True if the model is shown to end fewer of its answers, at the confidence of the run."""
+    """True if the model is shown to end fewer: by its part of the run's error where that fails the run."""
 
 
 def compare_endings(evaluator: GateEvaluator) -> Endings | None:
     """Return the comparison over all cases, tested as scores are; None if no pair of answers is known."""
+    thresholds = evaluator.thresholds
+    error = 1 - thresholds.verdict.confidence
+    if thresholds.regression.endings == "fail":
+        error = shared_error(thresholds, evaluator.measured.scope)
     lost: dict[tuple[str, int], list[int]] = {}
     pairs = []
     for result in evaluator.measured.results.values():
@@ -119,7 +124,7 @@ def compare_endings(evaluator: GateEvaluator) -> Endings | None:
         model=sum(own for own, _ in pairs),
         baseline=sum(other for _, other in pairs),
         p_value=p_value,
-        is_lost=p_value <= 1 - evaluator.thresholds.verdict.confidence,
+        is_lost=p_value <= error,
     )
 
 

@@ -148,23 +148,30 @@ def build_panels(thresholds: Thresholds, scope: Scope) -> dict[PanelKey, Panel]:
     return panels
 
 
-def _comparisons(thresholds: Thresholds, scope: Scope, keys: Sequence[PanelKey]) -> dict[PanelKey, list[Comparison]]:
-    """Return the comparisons of each panel with the baseline: that of all its cases, and those that gates ask for.
+def shared_error(thresholds: Thresholds, scope: Scope) -> float:
+    """Return the error probability of one comparison with a baseline that can fail the run.
 
-    The comparison of all cases and the blocking gates share the error probability in equal parts (Bonferroni).
+    That of all cases, the blocking gates and, where it fails the run, that of endings have equal parts (Bonferroni).
     """
+    parts = len(thresholds.own_comparisons) + (thresholds.regression.endings == "fail")
+    parts += sum(gate.blocking for gate in thresholds.gates if gate.kind in COMPARED_KINDS)
+    # The best of several equal checkpoints is the one of the largest difference, so all comparisons share the error.
+    return (1 - thresholds.verdict.confidence) / (scope.series * scope.chosen_from * parts)
+
+
+def _comparisons(thresholds: Thresholds, scope: Scope, keys: Sequence[PanelKey]) -> dict[PanelKey, list[Comparison]]:
+    """Return the comparisons of each panel with the baseline: that of all its cases, and those that gates ask for."""
     compared: dict[PanelKey, list[Comparison]] = {key: [] for key in keys}
     if not scope.has_baseline or scope.is_same_checkpoint:
         return compared
     own = thresholds.own_comparisons
     gates = [gate for gate in thresholds.gates if gate.kind in COMPARED_KINDS]
-    parts = len(own) + sum(gate.blocking for gate in gates)
     for gate in (*own, *gates):
         asked = keys if gate in own else [key for key in keys if _has_cases(gate, scope, key)]
         for key in asked:
             case_ids = None if gate in own else _case_ids(gate, scope, key)
             comparison = Comparison(
-                hypothesis=_comparison_test(gate, thresholds, scope, panels=len(asked), parts=parts),
+                hypothesis=_comparison_test(gate, thresholds, scope, panels=len(asked)),
                 gate=gate.name,
                 case_ids=case_ids,
                 blocking=gate.blocking,
@@ -174,16 +181,9 @@ def _comparisons(thresholds: Thresholds, scope: Scope, keys: Sequence[PanelKey])
     return compared
 
 
-def _comparison_test(
-    gate: Gate, thresholds: Thresholds, scope: Scope, *, panels: int, parts: int
-) -> NonInferiority | Hypothesis:
-    """Return the hypothesis of a comparison with a baseline, which has one of several equal parts of the error.
-
-    So many panels share that part.
-    """
-    error = 1 - thresholds.verdict.confidence
-    # The best of several equal checkpoints is the one of the largest difference, so all comparisons share the error.
-    shared = error / (scope.series * scope.chosen_from * parts)
+def _comparison_test(gate: Gate, thresholds: Thresholds, scope: Scope, *, panels: int) -> NonInferiority | Hypothesis:
+    """Return the hypothesis of a comparison with a baseline, whose part of the error so many panels share."""
+    error, shared = 1 - thresholds.verdict.confidence, shared_error(thresholds, scope)
     if gate.changed is not None:
         return Hypothesis(
             case_ids=frozenset(),

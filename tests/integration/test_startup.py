@@ -60,8 +60,8 @@ def test_a_run_that_finds_everything_in_its_journal_imports_no_torch(tmp_path: P
     assert run_pytest(tmp_path, *words).counts["measured"] == 1
     assert run_pytest(tmp_path, *words, "-n1", fresh=True).counts["measured"] == 1
     imported = {path.name: path.read_text().split() for path in tmp_path.glob("imports-*")}
-    # The controller reads the tokenizer, to know the prompts; the worker has nothing to build.
-    assert imported == {"imports-controller": ["transformers", "huggingface_hub"], "imports-gw0": []}
+    # The controller reads the tokenizer, to know the prompts, and computes intervals; the worker has nothing to build.
+    assert imported == {"imports-controller": ["transformers", "scipy", "huggingface_hub"], "imports-gw0": []}
 
 
 def test_objects_exempt_from_garbage_collection_end_with_the_process() -> None:

@@ -12,6 +12,7 @@ from msgspec import structs
 from longctx.fixtures.records import CaseResult
 from longctx.plugins.verdicts.diagnoses import Endings, compare_endings
 from longctx.plugins.verdicts.evaluate import GateEvaluator, Measured
+from longctx.plugins.verdicts.hypotheses import shared_error
 from tests.helpers.queues import case, result, scope_of, thresholds
 
 Pair = tuple[str, str]
@@ -81,3 +82,16 @@ def test_unchanged_models_rarely_lose_endings(flips: float) -> None:
         assert endings is not None
         lost += endings.is_lost
     assert lost <= 0.02 * runs
+
+
+@pytest.mark.parametrize(("pairs", "is_lost"), [(8, True), (7, False)])
+def test_endings_that_fail_the_run_have_a_part_of_its_error(pairs: int, is_lost: bool) -> None:
+    """At 1 % one sided loss of 7 pairs, 0.8 %, is shown alone; half of 1 % needs 8."""
+    one = case_of("t01", [("length", "stop")] * pairs)
+    measured = Measured(scope=scope_of([one.case], lengths=(1024,)), results={one.case.id: one})
+    failing = replace(thresholds(), regression=structs.replace(thresholds().regression, endings="fail"))
+    shown, alone = (compare_endings(GateEvaluator(given, measured)) for given in (failing, thresholds()))
+    assert shown is not None
+    assert alone is not None
+    assert (shown.is_lost, alone.is_lost) == (is_lost, True)
+    assert shared_error(failing, measured.scope) == shared_error(thresholds(), measured.scope) / 2
