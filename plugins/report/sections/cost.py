@@ -67,7 +67,9 @@ def cost_text(document: JsonReport) -> str:
         share = f" (1/{tokens.full_run_equivalent / tokens.computed:.1f} of a full run)"
     computed = "unknown" if tokens.computed is None else f"{tokens.computed:,}"
     in_all = " in all" if run.computed_samples < samples else ""
-    now = f"{run.computed_samples:,} answered now" + (", the baseline's too," if run.computed_samples > samples else "")
+    # Workers may also answer a few samples that the verdicts turn out not to need.
+    has_both = document.regression is not None and run.computed_samples > samples
+    now = f"{run.computed_samples:,} answered now" + (", the baseline's too," if has_both else "")
     return f"{computed} tokens computed{in_all}{share}, {samples_text(document)}, {now} in {run.seconds:,.0f} s"
 
 

@@ -21,7 +21,8 @@ from longctx.fixtures.lengths import parse_length
 from longctx.plugins.report.document import document, quantization
 from longctx.plugins.report.html.page import details, page
 from longctx.plugins.report.markdown import markdown, markdown_text
-from longctx.plugins.report.sections.comparison import comparison_notes
+from longctx.plugins.report.sections.comparison import comparison_notes, difference_text
+from longctx.plugins.report.sections.cost import cost_text
 from longctx.plugins.report.sections.gates import MOST_GATES
 from longctx.plugins.report.terminal import terminal_summary
 from tests.helpers.pages import page_of, tables_of
@@ -251,6 +252,20 @@ def test_what_differs_from_the_baseline_is_one_line(found: tuple[dict[str, Any],
     run = replace(run, run=replace(run.run, baseline=replace(run.run.baseline, differences=known)))
     texts = [note.text for note in comparison_notes(document(run)) if note.name == "differs"]
     assert line in texts[0] if line else not texts
+
+
+def test_one_checkpoint_is_its_own_baseline() -> None:
+    assert difference_text((), is_same=True) == "the model is the baseline itself"
+
+
+@pytest.mark.parametrize("paired", [False, True])
+def test_only_a_baseline_explains_more_answers_than_samples(paired: bool) -> None:
+    """Without one, several workers have answered some that no verdict needed."""
+    shown = document(run_summary(samples=2, suite="ruler", lengths=(4096,), paired=paired))
+    more = sum(case.samples for case in shown.cases) + 3
+    text = cost_text(structs.replace(shown, run=structs.replace(shown.run, computed_samples=more)))
+    assert f"{more} answered now" in text
+    assert ("the baseline's too" in text) is paired
 
 
 def test_a_loss_names_the_command_that_looks_for_its_cause(tmp_path: Path) -> None:

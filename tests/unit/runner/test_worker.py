@@ -191,6 +191,27 @@ def test_a_server_and_the_baseline_beside_it_each_answer_their_own_part(tmp_path
     assert server.prompt_count == here.prompt_count == len(set(server.begun)) > FEW_SAMPLES_LEFT
 
 
+class PromptKeeper(EmptyAnswerEngine):
+    """Keeps the prompts that it is asked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[Prompt] = []
+
+    def generate(self, prompts: Sequence[Prompt]) -> Iterator[Generation]:
+        self.asked += prompts
+        return super().generate(prompts)
+
+
+def test_one_answer_in_eight_is_decoded_to_its_end(tmp_path: Path) -> None:
+    """Only whole answers show whether a model ends them; the others are cut as soon as their score is settled."""
+    engine = PromptKeeper()
+    with worker_of(calibration_checkpoint("full"), engine, tmp_path, lengths=(512,), samples=80) as (worker, case):
+        worker.measure(case)
+        worker.close()
+    assert [bool(prompt.settled_by) for prompt in engine.asked].count(False) == 8
+
+
 class NeedleReader(EmptyAnswerEngine):
     """Answers with the needle of its prompt, but for some prompts of at most so many tokens."""
 
