@@ -33,6 +33,11 @@ def test_whole_runs_are_as_recorded(name: str) -> None:
     assert differences(made(recordings()[f"run: {name}"])) == []
 
 
+def test_no_recording_holds_a_time_that_a_slower_machine_would_change() -> None:
+    texts = {path: path.read_text(encoding="utf-8") for path in (RECORDED / "runs").rglob("*.*") if path.is_file()}
+    assert [name for name, text in texts.items() if re.search(r"\bin \d+ (?:s|min)\b", text)] == []
+
+
 def test_a_journal_of_today_is_continued_without_a_new_answer(tmp_path: Path) -> None:
     here = ", ".join(f"{name} {metadata.version(name)}" for name in ("torch", "transformers"))
     if versions_of_journal() != here:

@@ -210,7 +210,7 @@ PATTERNS = tuple(
         (r"(?:  )?[\d,]+ tokens/s", ""),
         (r"<td data-unit=\"(.*?)\">[\d.]+</td>", r'<td data-unit="\1"><number></td>'),
         (r"[\d.]+ ((?:GPU )?minutes) a checkpoint", r"<number> \1 a checkpoint"),
-        (r"(\d answered now in) [^\n|<;]*", r"\1 <seconds>"),
+        (r"(answered now(?:, the baseline(?:'|&#39;)s too,)?\s+in) [^\n|<;]*", r"\1 <seconds>"),
         (r", [^,\n]* at the last rate", ", <seconds> at the last rate"),
         (r'("(?:uuid|event_id|span_id|id)": ?)"[0-9A-Za-z]{20,}"', r'\1"<id>"'),
         (r'("(?:run_id|eval_id|task_id|crc32|run)": ?)"[0-9a-f]+"', r'\1"<id>"'),
