@@ -66,10 +66,8 @@ class Reading:
 
     metrics: tuple[str, ...] = ()
     """The metrics to compare: of each task the first one that it has. Empty if every task has only one."""
-
     scale: float | None = None
     """The best score; None for 1."""
-
     lower_is_better: bool = False
 
 
@@ -79,16 +77,11 @@ class Results:
 
     name: str
     """As the user wrote it."""
-
     path: str
-
     kind: str
     """The name of the format."""
-
     samples: Mapping[tuple[str, int], Mapping[str, ScoredSample]]
-
     scores: Mapping[tuple[str, int], Mapping[str, float]]
-
     notes: tuple[str, ...] = ()
 
 

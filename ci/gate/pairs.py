@@ -28,15 +28,11 @@ class Pairs:
     """The samples that both models have answered, as the results of cases."""
 
     results: tuple[CaseResult, ...]
-
     short: frozenset[str]
     """The ids of the cases of which the candidate lacks samples of the base."""
-
     names: Mapping[str, str]
     """By the task of a file, its name in reports."""
-
     seed: int
-
     notes: tuple[str, ...]
     """What cannot be paired, and what is not known of the units of evidence."""
 

@@ -27,37 +27,25 @@ class ScoredSample(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One answer of a model with its scores, as a file has them."""
 
     task: str
-
     id: str
-
     scores: Mapping[str, object]
     """The scores by metric. Values that are no numbers are refused once their metric is chosen."""
-
     main: str = ""
     """The metric that counts if none is chosen; empty if the format has no such metric."""
-
     length: int = 0
     """The length in tokens; 0 for a task that has none."""
-
     document: str = ""
     """The hash of what is asked, which identifies a sample better than its id; empty if the file has none."""
-
     prompt: str = ""
     """The hash of the input. Samples with other prompts are not compared; empty if the file has none."""
-
     unit: str = ""
     """The text that samples share, the same in all tasks; empty if the file does not tell."""
-
     answer: str | None = None
-
     expected: tuple[str, ...] = ()
-
     repeat: str = ""
     """The number of the attempt; the attempts at one sample are averaged."""
-
     case: Case | None = None
     """The case of a sample of this suite, whose index is the id; None for other programs' samples."""
-
     seed: int = 0
 
 

@@ -39,7 +39,6 @@ class Run(RunFacts):
 
     task_names: tuple[str, ...] = ()
     """The tasks, categories and suites of --tasks; empty for all of --suite."""
-
     ruler_aspects: dict[str, str] = field(default_factory=dict)
     """All tasks of RULER with their aspect."""
     task_families: dict[str, str] = field(default_factory=dict)
@@ -52,10 +51,8 @@ class Run(RunFacts):
     """The Unix time in seconds after which no sample and no request to a server is started; None without --budget."""
     endpoint: Endpoint | None = None
     """The server that runs the model; None if the workers load the checkpoint, or if no model is run."""
-
     baseline_endpoint: Endpoint | None = None
     """The server that runs the baseline; None if the workers load its checkpoint, or if it is not run."""
-
     server_turns: str | None = None
     """The folder of the servers of --serve that run in turn; None for any other run."""
 

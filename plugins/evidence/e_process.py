@@ -110,10 +110,8 @@ class Strata:
 
     stratum: NDArray[np.intp]
     """The number of every element's stratum, from 0."""
-
     weights: Floats
     """The largest value that an element of every stratum can have; the smallest is 0."""
-
     rates: Floats
     """The rates at which the strata are drawn, above 0; only their ratios matter."""
 

@@ -48,7 +48,6 @@ class HaystackCorrelation(NamedTuple):
 
     value: float
     """1 if a haystack decides the scores of all its samples, 0 if it does not matter."""
-
     standard_error: float
 
 
@@ -57,23 +56,17 @@ class ModelMean:
     """The mean of the cases' means as an estimate of the model's own."""
 
     mean: float
-
     variance: float
     """The cluster-robust variance of the mean; 0 if no value differs from the mean of its case."""
-
     skewness: float
     """The skewness of the mean; 0 without a variance."""
-
     freedom: float
     """The degrees of freedom of Satterthwaite 1946, "An approximate distribution of estimates of variance components":
     those of haystacks less cases would promise too much where few cases vary."""
-
     size: float
     """The number of independent samples whose mean would be as precise."""
-
     size_on_haystacks: float
     """The geometric mean of the numbers of samples and of haystacks: as precise as samples of some correlation."""
-
     unit: float
     """The change of the mean if one haystack changes as much as those that changed do."""
 

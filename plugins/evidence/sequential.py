@@ -53,10 +53,8 @@ class ErrorShares:
 
     early: float
     """For a failure before all samples are known; of a comparison, at each look. 0 where nobody looked before."""
-
     complete: float
     """For a failure by the test of all samples."""
-
     pooled: ErrorShares | None = None
     """For failures by the pairs of all panels of the run together; None for a single panel."""
 
@@ -95,22 +93,16 @@ class Hypothesis:
     """
 
     case_ids: frozenset[str]
-
     threshold: float | None
     """0 to 1; None for an estimate."""
-
     indifference_zone: float = 0.0
     """The distance from the threshold, 0 to 1, within which either verdict is accepted."""
-
     alpha: float = 0.01
     """The largest probability of a wrong verdict."""
-
     precision: float = 0.0
     """The half width (0 to 1) of the `ESTIMATE_ALPHA` interval at which an estimate ends; 0 for all samples."""
-
     drives_sampling: bool = True
     """True if samples are measured until this hypothesis is settled; False if it only reads what others need."""
-
     confirmation: ErrorShares | None = None
     """What a mean of the planned samples that is not above the threshold takes to be a failure; None if it is one by
     itself."""
@@ -122,17 +114,13 @@ class NonInferiority:
 
     drop: float
     """The loss, 0 to 1, that a pass rules out."""
-
     alpha: float
     """The largest probability of a wrong failure."""
-
     relative_drop: float = 0.0
     """A share of the baseline's mean, 0 to 1, that is added to the loss."""
-
     pass_alpha: float | None = None
     """The largest probability of a wrong pass; None for that of a failure. A run passes if all its panels do, so no
     share of its error has to be given to each (intersection-union test)."""
-
     confirmation: ErrorShares | None = None
     """What a loss on the planned samples takes to be a failure; None if it is one by itself."""
 
@@ -150,13 +138,10 @@ class Pairs:
     """The first pairs of a queue: the samples that both models have answered, up to one that lacks a score."""
 
     queue: ClusteredQueue
-
     differences: Floats
     """The weighted mean difference, model - baseline, of each cluster."""
-
     baseline: Floats
     """The weighted mean score of the baseline on each cluster."""
-
     changes: Floats = field(default_factory=lambda: np.empty(0))
     """The weighted mean of |model - baseline| on each cluster; empty for pairs that are only assumed."""
 
@@ -201,27 +186,20 @@ class InterimAnalysis:
 
     decision: Decision | None
     """The verdict; None while it is open, and always for an estimate."""
-
     samples: int
     """The number of samples behind the result, counted from the start of the queue."""
-
     planned_samples: int
     """The number of samples in the queue."""
-
     clusters: int
     """The number of clusters behind the result."""
-
     is_precise: bool = False
     """True if an estimate has reached its precision."""
-
     of_model: OfModel | None = None
     """What the samples show of the model's mean: above or below the threshold, or, if they are all planned ones,
     neither."""
-
     p_value: float | None = None
     """For a comparison that has lost too much on all its pairs, or failed before: the probability that an unchanged
     model loses as much."""
-
     doubts: tuple[float, ...] = ()
     """The looks, as shares of all pairs, at which an open comparison has lost more than most unchanged models do. All
     panels together may show it for the model."""

@@ -35,7 +35,6 @@ class Decision:
     """A final verdict."""
 
     verdict: Literal["pass", "fail"]
-
     stopping_time: int
     """The number of scores (or clusters) after which the verdict was reached."""
 

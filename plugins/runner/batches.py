@@ -38,10 +38,8 @@ class ModelUnderTest:
     """The model's results."""
     engine: Callable[[], Engine] | None
     """Loads the engine that computes new results; None if the journal is all there will be."""
-
     is_ready: Callable[[], bool] = lambda: True
     """Returns False if loading the engine would release that of the other model."""
-
     rest: Callable[[], None] = lambda: None
     """Lets other workers replace the model that is loaded for all of them."""
 

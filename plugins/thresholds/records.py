@@ -35,13 +35,10 @@ class Reference:
     """The scores of the reference model of RULER's paper (Hsieh et al. 2024), one [reference] table."""
 
     source: str
-
     scores: Mapping[str, float]
     """From 0 to 100: `mean` over all tasks, and one score for each aspect."""
-
     texts: str = ""
     """The texts that the scores were measured on, in words; empty for those of the run."""
-
     samples: str = ""
     """The fingerprint of these texts and of the prompts; empty if it is unknown."""
 
@@ -51,48 +48,34 @@ class Gate:
     """One [[gate]] table: a requirement on the mean of some tasks, which belong to one family."""
 
     name: str
-
     kind: GateKind
-
     aspect: str | None = None
     """The aspect of RULER whose tasks the gate is about; None for other selections of tasks."""
-
     category: str | None = None
     """The category of HELMET that the gate is about; None for a gate on RULER or on named tasks."""
-
     tasks: tuple[str, ...] = ()
     """The names of the tasks that the gate is about; empty for all tasks of the aspect, category or RULER."""
-
     above: float | None = None
     """The score from 0 to 100 that the mean must exceed; None for the reference model's score on the same tasks.
 
     For likelihood, the gain in nats per token or the recovery in points.
     """
-
     blocking: bool = True
     """True if a failure fails the run."""
-
     lengths: tuple[int, ...] = ()
     """The lengths in tokens that the gate is about; empty for all lengths of the run."""
-
     at_least: int | None = None
     """The effective length in tokens that is required; None for the length that the checkpoint claims."""
-
     rising: bool = False
     """True if a weighted average gives the longest length the most weight, False if the shortest."""
-
     measure: Literal["gain", "recovery"] | None = None
     """The measure of a gate on likelihood; None for other gates."""
-
     drop: float | None = None
     """The loss in points against the baseline that a gate on a regression allows; None where another key says it."""
-
     relative_drop: float | None = None
     """The loss that a gate on a regression allows, in percent of the baseline's own mean."""
-
     changed: float | None = None
     """The mean change of scores, for the better or worse, that a gate on a change allows, in points."""
-
     undecided: UndecidedEffect | None = None
     """The effect of an undecided verdict on the run; None for the default, which depends on the reason."""
 
@@ -113,17 +96,13 @@ class VerdictSettings(
 
     confidence: Annotated[float, Meta(ge=0.5, le=0.9999)] = 0.99
     """The probability that no blocking verdict of a run is wrong."""
-
     indifference_zone: Annotated[float, Meta(ge=0, le=50)] = 0.0
     """The distance from a threshold, in points, within which either verdict is accepted (`zone` in the file)."""
-
     precision: Annotated[float, Meta(ge=0, le=50)] = 12.5
     """The half width, in points, of the interval around a mean that no gate requires at which measuring it ends; 0 for
     all samples."""
-
     undecided: UndecidedEffect | None = None
     """The effect of an undecided gate that does not say it itself."""
-
     about: Literal["samples", "model"] = "samples"
     """What fails: planned samples whose mean is too low ("samples"), or a model that is shown to be below its threshold
     ("model"), as always in a series of runs."""
@@ -134,28 +113,20 @@ class RegressionSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
 
     drop: Annotated[float, Meta(ge=0.1, le=100)] = 2.0
     """The loss in points, of the mean at a length, that a pass rules out."""
-
     changed: Annotated[float, Meta(ge=0.1, le=100)] | None = None
     """The mean change of scores, for the better or worse, that is allowed, in points; None if any is."""
-
     undecided: UndecidedEffect | None = None
     """The effect of an undecided comparison; None if it fails only for a baseline with too few results."""
-
     about: Literal["model", "samples"] = "model"
     """What fails: a loss that is shown for the model ("model"), or any on the planned samples ("samples")."""
-
     blocking: bool = True
     """True if a failure fails the run."""
-
     false_discoveries: Annotated[float, Meta(ge=0.0001, le=0.5)] = 0.05
     """The largest expected share of wrong ones among the cases reported as worse."""
-
     cases: Literal["fail", "report"] = "report"
     """"fail" if a case reported as worse than the baseline fails the run. A case below its floor always does."""
-
     endings: Literal["fail", "report"] = "report"
     """"fail" if a model that is shown to end fewer of its answers by itself than the baseline fails the run."""
-
     extend: bool = True
     """True if the checkpoint of a report with too few results answers the missing samples, while it exists."""
 
@@ -166,16 +137,11 @@ class Thresholds:
 
     references: Mapping[str, Reference]
     """The reference scores for models with a chat template (`aligned`) and without one (`base`)."""
-
     gates: tuple[Gate, ...]
-
     verdict: VerdictSettings = field(default_factory=VerdictSettings)
-
     regression: RegressionSettings = field(default_factory=RegressionSettings)
-
     floors: Mapping[str, float] = field(default_factory=dict)
     """The lowest acceptable scores, 0 to 100, by task."""
-
     notes: tuple[str, ...] = ()
     """One line for every key of the file that has another name now."""
 

@@ -40,40 +40,28 @@ class Diagnosis:
     """The tests of one case against its floor and against the baseline. Scores and differences are in points."""
 
     score: float | None
-
     interval: tuple[float, float] | None
     """The confidence interval around the score of the model, not only of the planned samples."""
-
     haystacks: int
     """The number of haystacks on which samples were measured."""
-
     correlation: HaystackCorrelation | None
     """The correlation between scores on the same haystack; None if there are too few of them."""
-
     floor: float | None
     """The lowest acceptable score; None if the thresholds file sets none for the task."""
-
     below: bool
     """True if the case is shown to be below its floor, at the false discovery rate that holds over all cases."""
-
     difference: float | None
     """The mean of model - baseline over all pairs; None without pairs."""
-
     difference_interval: tuple[float, float] | None
     """The confidence interval around the difference of the models, not only of the planned samples."""
-
     flips: tuple[int, int]
     """The number of clusters that became worse and the number that became better."""
-
     votes: tuple[int, int]
     """The number of haystacks whose samples together became worse, and the number that became better."""
-
     no_vote: str | None
     """The reason why no haystack has a vote, such as "both at 100"; None if one has, and without pairs."""
-
     pairs: int
     """The number of clusters that were compared."""
-
     dropped: bool
     """True if the case is shown to be worse than the baseline, at the same false discovery rate."""
 
@@ -87,14 +75,10 @@ class Endings:
     """The answers of a model and its baseline that ended by themselves, of the samples where both are known."""
 
     pairs: int
-
     model: int
-
     baseline: int
-
     p_value: float
     """The probability that so many endings are lost by an unchanged model; 1 if none are."""
-
     is_lost: bool
     """True if the model is shown to end fewer: by its part of the run's error where that fails the run."""
 

@@ -54,36 +54,25 @@ class GateFinding:
     """The result of one gate at one length, or at all of them."""
 
     word: VerdictWord
-
     because: Reason | None = None
-
     detail: str = ""
     """The error, the missing tasks, or the number of cases that the reason is about."""
-
     score: float | None = None
     """The mean over the gate's tasks in points; None if a case has no score."""
-
     interval: tuple[float, float] | None = None
     """The confidence interval of the score on all planned samples, in points."""
-
     model_interval: tuple[float, float] | None = None
     """The confidence interval of what unlimited samples would measure, in points."""
-
     confidence: float | None = None
     """The confidence of both intervals, 0 to 1."""
-
     haystacks: int = 0
     """The number of haystacks under the samples behind the finding."""
-
     correlation: HaystackCorrelation | None = None
     """The correlation between scores on the same haystack."""
-
     samples: int = 0
     """The number of samples behind the finding."""
-
     of: int = 0
     """The number of planned samples."""
-
     of_model: OfModel | None = None
     """What the samples show of the model's mean, if they show something."""
 
@@ -93,21 +82,15 @@ class Measured:
     """The selected cases of a run and their results."""
 
     scope: Scope
-
     results: Mapping[str, CaseResult]
     """The results by case id; a case without one never came back."""
-
     final_baseline: Mapping[SampleRef, float] | None = None
     """The scores, 0 to 1, of a baseline that is not run again; None without one."""
-
     likelihoods: Mapping[SampleRef, Likelihood] = field(default_factory=dict)
     """The likelihoods of gold answers that were measured."""
-
     baseline_likelihoods: Mapping[SampleRef, Likelihood] = field(default_factory=dict)
-
     unfinished: frozenset[str] = frozenset()
     """The ids of the cases whose tests an interruption ended; their results are those so far."""
-
     journal_damage: tuple[str, ...] = ()
     """One line for every file of the journals with unreadable lines."""
 

@@ -24,47 +24,32 @@ class Scope:
 
     lengths: tuple[int, ...]
     """All lengths of the run in tokens, shortest first."""
-
     cases: Sequence[Case]
     """The selected cases."""
-
     reference: Reference
     """The reference model's scores on RULER, which gates without a number of their own require."""
-
     ruler_aspects: Mapping[str, str]
     """All tasks of RULER with their aspect. A gate on RULER or on an aspect needs every one of its tasks."""
-
     claimed_length: int | None
     """The longest input that the checkpoint claims, in tokens; None if it makes no claim."""
-
     misfits: Collection[str] = field(default_factory=frozenset)
     """The ids of the cases whose samples cannot be built; they are in no queue."""
-
     seed: int = 0
-
     has_baseline: bool = False
-
     baseline_is_final: bool = False
     """True if no sample of the baseline will be added to those in its journal."""
-
     full: bool = False
     """True if all samples are measured, even if a verdict is final earlier."""
-
     is_finished: bool = False
     """True if nobody looked at the pairs before all samples were measured, so that the one look has the whole error."""
-
     is_in_turn: bool = False
     """True if the model and its baseline are loaded one after the other, so that many pairs are measured at a time."""
-
     signal: str = "answers"
     """`answers`, `likelihood` or `both`: what is measured."""
-
     task_families: Mapping[str, str] = field(default_factory=dict)
     """All tasks with their family, the group of tasks over which a mean is taken."""
-
     is_same_checkpoint: bool = False
     """True if the baseline is the checkpoint under test in the same execution, so that nothing need be compared."""
-
     chosen_from: int = 1
     """The number of checkpoints of which the baseline is the best. Against each of them a failure is as rare."""
     series: int = 1

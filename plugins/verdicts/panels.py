@@ -45,16 +45,12 @@ class Comparison:
 
     hypothesis: NonInferiority | Hypothesis
     """That the mean has not fallen; or, on how much of each score is kept, that it is above a threshold."""
-
     gate: str = ""
     """The name of the gate that asks for it; empty for the comparison of all cases, which every run makes."""
-
     case_ids: frozenset[str] | None = None
     """The cases that it is about; None for all of the panel."""
-
     blocking: bool = True
     """True if a failure fails the run."""
-
     undecided: UndecidedEffect | None = None
     """The effect of an undecided comparison; None for the default, which depends on the reason."""
 
@@ -65,20 +61,16 @@ class PanelStatus:
 
     evidence_counts: Mapping[str, int]
     """By case id, the number of samples behind the tests, from the start of the case's part of the queue."""
-
     paired_counts: Mapping[str, int]
     """By case id, how many of these samples were compared with the baseline."""
-
     next_samples: tuple[tuple[ModelRole, SampleRef], ...]
     """The samples to measure next, in queue order, each with the model that has to answer it.
 
     They are those that the soonest possible verdicts need and hardly more, so that many workers together do the work
     of one. The tuple is empty once all verdicts are final.
     """
-
     analyses: Mapping[Hypothesis, InterimAnalysis]
     """The tests of the hypotheses that drive sampling."""
-
     comparisons: Mapping[Comparison, InterimAnalysis]
     """The tests against the baseline; empty without one."""
 
@@ -89,10 +81,8 @@ class SharedLook:
 
     share: float = 0.0
     """The share of its pairs that the look needs."""
-
     waits: bool = False
     """True if the panel's own pairs wait until the other panels have theirs."""
-
     has_failed: bool = False
     """True if the last look has shown a loss on this panel."""
 
@@ -106,13 +96,10 @@ class _PanelScores:
 
     model: Scores
     """The scores of the model under test."""
-
     baseline: Scores | None
     """The scores of the baseline; None in a run without one."""
-
     final_baseline: Scores | None
     """The scores of a baseline to which nothing will be added; None if there is none."""
-
     failed: Collection[str]
     """The ids of the cases that ended with an error."""
 

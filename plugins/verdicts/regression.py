@@ -51,10 +51,8 @@ class _Estimate:
     """A mean over the pairs of a panel, in points."""
 
     mean: float
-
     interval: tuple[float, float]
     """The confidence interval of the mean on the planned samples."""
-
     model_interval: tuple[float, float]
     """The confidence interval of the mean of unlimited samples."""
 
@@ -70,19 +68,14 @@ class PanelDecision:
     """The decision on one panel of a run, given all of them."""
 
     analysis: InterimAnalysis
-
     decision: Literal["pass", "fail"] | None
     """None if it is undecided."""
-
     p_value: float | None
     """The probability that an unchanged model loses as much; None if the samples have not lost too much."""
-
     look: float | None = None
     """The look, as a share of all pairs, at which all panels together have shown the loss; None without one."""
-
     is_not_shown: bool = False
     """True if all samples have lost too much, and the loss is not shown for the model."""
-
     is_suspected: bool = False
     """True if the loss is not shown, and few runs of an unchanged model have one as large."""
 
@@ -92,11 +85,8 @@ class PanelPairs:
     """One comparison of a panel, with the test of its pairs."""
 
     panel: Panel
-
     comparison: Comparison
-
     analysis: InterimAnalysis
-
     pairs: Pairs
 
     def needed(self, share: float) -> int:

@@ -23,13 +23,10 @@ class NamedGate:
 
     name: str
     """The name of its verdict, such as "mean at 4k"."""
-
     gate: Gate | None
     """The gate of the thresholds file, about this length only; None for the comparison with the baseline."""
-
     cases: tuple[str, ...]
     """The ids of the cases it needs."""
-
     missing: tuple[str, ...]
     """The tasks and lengths it needs that are not in the run, such as "vt-4k"."""
 
@@ -39,7 +36,6 @@ class _KeywordSelection:
     """The gates that -k names."""
 
     gates: Sequence[NamedGate]
-
     is_negated: bool
     """True if these are the gates to leave out."""
 
