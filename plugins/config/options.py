@@ -157,7 +157,7 @@ OPTIONS: tuple[Option, ...] = (
     Option(flag="--device", engine="hf", kind="text", metavar="NAME", default="auto", help="auto, cpu, cuda or cuda:1",
         shown_default="auto, one per worker", in_memory=_LOADED),
     Option(flag="--dtype", engine="hf", kind="choice", metavar="NAME", choices=("auto", *SELECTABLE), default="auto",
-        help="float32, bfloat16 or float16", shown_default="as stored", in_memory=_LOADED),
+        help="float32, bfloat16 or float16", shown_default="as stored; float32 on a CPU", in_memory=_LOADED),
     Option(flag="--attention", engine="hf", kind="text", metavar="NAME", default="auto",
         help="attention of transformers, or of vLLM (FLASH_ATTN); the report shows the one in use",
         shown_default="flash or sdpa", in_memory=_LOADED),

@@ -209,13 +209,14 @@ def test_the_models_own_attention_replaces_a_faster_one_that_fails(
 @pytest.mark.parametrize(
     ("weights", "option", "used"),
     [
-        (torch.bfloat16, "auto", "bfloat16"),
+        (torch.bfloat16, "auto", "float32"),
+        (torch.bfloat16, "bf16", "bfloat16"),
         (torch.float16, "auto", "float32"),
         (torch.float16, "float16", "float16"),
         (torch.float32, "bf16", "bfloat16"),
     ],
 )
-def test_dtype_auto_is_the_weights_dtype_except_float16_on_a_cpu(
+def test_dtype_auto_is_float32_on_a_cpu(
     weights: torch.dtype, option: str, used: str, tmp_path: Path
 ) -> None:
     path = save_model(CONFIGS["llama"], tmp_path / "c", dtype=weights)
