@@ -23,23 +23,23 @@ import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from xml.etree import ElementTree
 
 import msgspec
 from msgspec import structs
 
-from longctx.ci.gate.comparison import Comparison, evaluated, power_lines, prepare, summarize
-from longctx.ci.gate.junit import junit
+from longctx.ci.gate.comparison import Comparison, compare, power_lines, summarize
 from longctx.ci.gate.load import Reading
 from longctx.fixtures.atomic_files import write_file
 from longctx.fixtures.cli import CommandParser, print_line, report_wrong_use
 from longctx.fixtures.outside_files import absolute
-from longctx.fixtures.records.report import JsonReport
+from longctx.fixtures.records.report import JsonReport, ReportCase, ReportGate
 from longctx.fixtures.shown_text import visible_data
 from longctx.plugins.report.document import document
 from longctx.plugins.report.summary import RunSummary
 from longctx.plugins.report.terminal import COLUMNS, terminal_summary, verdict_lines
-from longctx.plugins.verdicts.evaluation import Evaluation
 
+FAULTS = {"fail": "failure", "error": "error"}
 REPORTS = ("report_html", "report_md", "report_json", "junitxml")
 
 
@@ -72,22 +72,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return report_wrong_use(f"--{name.replace('_', '-')}: {path} has the results; name another file")
     reading = Reading(metrics=tuple(given.metric), scale=given.scale, lower_is_better=given.lower_is_better)
     try:
-        comparison = prepare(given.base, given.candidate, given.policy, reading)
+        comparison = compare(given.base, given.candidate, given.policy, reading)
     except ValueError as error:
         return report_wrong_use(str(error).replace("--thresholds:", "--policy:"))
-    evaluation = evaluated(comparison)
-    for line in power_lines(evaluation):
+    for line in power_lines(comparison.evaluation):
         print_line(f"power      {line}")
     if given.plan:
         for note in comparison.notes:
             print_line(f"files      {note}")
         return 0
-    return _report(comparison, evaluation, files)
+    return _report(comparison, files)
 
 
-def _report(comparison: Comparison, evaluation: Evaluation, files: dict[str, Path]) -> int:
+def _report(comparison: Comparison, files: dict[str, Path]) -> int:
     """Print the verdict, write the reports, and return the exit code."""
-    summary = summarize(comparison, evaluation, files=files)
+    summary = summarize(comparison, files)
     report = document(summary)
     shown = visible_data(report)
     columns = min(COLUMNS, shutil.get_terminal_size().columns) if sys.stdout.isatty() else COLUMNS
@@ -122,5 +121,42 @@ def _content(name: str, summary: RunSummary, report: JsonReport, shown: JsonRepo
         case "report_json":
             text = json.dumps(msgspec.to_builtins(report), indent=1, allow_nan=False) + "\n"
         case _:
-            return junit(shown)
+            return _junit(shown)
     return text.encode("utf-8", errors="replace")
+
+
+def _junit(document: JsonReport) -> bytes:
+    """Return a JUnit file with a test for every gate and case; all texts of the document must be visible."""
+    verdict = document.verdict
+    suite = ElementTree.Element("testsuite", name="longctx gate", time=f"{document.run.seconds:.3f}")
+    facts = {} if verdict is None else {"run.verdict": verdict.word, "run.exit_code": verdict.exit_code}
+    _add_properties(suite, {"model.name": document.model.name, **facts})
+    for gate in document.gates:
+        word = gate.verdict if gate.fails or gate.verdict in ("pass", "error") else "not failed"
+        _add_test(suite, f"gate[{gate.name}]", "fail" if gate.fails and word != "error" else word, gate.reason, gate)
+    for case in document.cases:
+        word = case.verdict if case.fails else "pass"
+        _add_test(suite, case.id, word, case.error or case.decided_by or "", case)
+    for kind, names in (("tests", "testcase"), ("failures", "testcase/failure"), ("errors", "testcase/error")):
+        suite.set(kind, str(len(suite.findall(names))))
+    suite.set("skipped", str(len(suite.findall("testcase/skipped"))))
+    root = ElementTree.Element("testsuites")
+    root.append(suite)
+    text: bytes = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
+    return text
+
+
+def _add_test(suite: ElementTree.Element, name: str, word: str, reason: str, facts: ReportGate | ReportCase) -> None:
+    test = ElementTree.SubElement(suite, "testcase", classname="longctx.gate", name=name)
+    values = structs.asdict(facts).items()
+    _add_properties(test, {key: value for key, value in values if isinstance(value, str | int | float)})
+    if word in FAULTS:
+        ElementTree.SubElement(test, FAULTS[word], message=reason)
+    elif word != "pass":
+        ElementTree.SubElement(test, "skipped", message=reason)
+
+
+def _add_properties(element: ElementTree.Element, values: dict[str, object]) -> None:
+    properties = ElementTree.SubElement(element, "properties")
+    for name, value in values.items():
+        ElementTree.SubElement(properties, "property", name=name, value=str(value))

@@ -3,50 +3,51 @@
 from __future__ import annotations
 
 import glob
+import io
 import json
 import math
+import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 from msgspec import structs
 
-from longctx.ci.gate.formats import (
-    helmet,
-    inspect_logs,
-    lm_eval,
-    longctx_report,
-    longctx_samples,
-    nemo,
-    ruler,
-    table,
-)
+from longctx.ci.gate import formats
 from longctx.ci.gate.records import Content, ResultFile, ResultsError, ScoredSample
 from longctx.fixtures.outside_files import MIB, expanded, read_outside
+from longctx.fixtures.records.report import RESULT_FILES
 from longctx.fixtures.shown_text import known_names
 from longctx.plugins.report.tables import counted
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Format:
-    """A family of result files."""
+class Format(NamedTuple):
+    """A family of result files, told by the keys of its JSON object or first line."""
 
-    matches: Callable[[Content], bool]
+    kinds: str
+    keys: str
     read: Callable[[Content], ResultFile]
 
+    def matches(self, content: Content) -> bool:
+        """Return True for a file of this family. Archives are known of one program only, and have no keys."""
+        is_known = content.kind == "archive" or content.keys >= set(self.keys.split())
+        return content.kind in self.kinds.split() and is_known
 
-FORMATS: dict[str, Format] = {
-    "longctx samples": Format(matches=longctx_samples.matches, read=longctx_samples.read),
-    "longctx report": Format(matches=longctx_report.matches, read=longctx_report.read),
-    "lm-evaluation-harness": Format(matches=lm_eval.matches, read=lm_eval.read),
-    "inspect_ai": Format(matches=inspect_logs.matches, read=inspect_logs.read),
-    "NeMo Evaluator": Format(matches=nemo.matches, read=nemo.read),
-    "RULER": Format(matches=ruler.matches, read=ruler.read),
-    "HELMET": Format(matches=helmet.matches, read=helmet.read),
-    "table": Format(matches=table.matches, read=table.read),
+
+FORMATS = {
+    "longctx samples": Format("lines", "case index score suite fingerprint", formats.read_samples),
+    "longctx report": Format("object", "schema model cases", formats.read_report),
+    "lm-evaluation-harness": Format("lines", "doc_id doc filtered_resps", formats.read_lm_eval),
+    "inspect_ai": Format("object archive", "eval status", formats.read_inspect),
+    "NeMo Evaluator": Format("lines", "problem_idx reward", formats.read_nemo),
+    "RULER": Format("lines", "index input outputs pred", formats.read_ruler),
+    "HELMET": Format("object", "args data metrics averaged_metrics", formats.read_helmet),
+    "table": Format("lines table", "id score", formats.read_table),
 }
 """The formats by name, in the order in which they are tried."""
+TABLE_KEYS = {"id", "score"}
 SUFFIXES = (".jsonl", ".json", ".csv", ".eval")
 LIMIT_BYTES = 4096 * MIB
 MOST_NAMED = 3
@@ -73,7 +74,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Results:
-    """The results of one model: by task and length, its samples by identity, with scores from 0 to 1."""
+    """The results of one model."""
 
     name: str
     """As the user wrote it."""
@@ -81,41 +82,38 @@ class Results:
     kind: str
     """The name of the format."""
     samples: Mapping[tuple[str, int], Mapping[str, ScoredSample]]
-    scores: Mapping[tuple[str, int], Mapping[str, float]]
+    """By task and length, the samples by identity."""
     notes: tuple[str, ...] = ()
 
 
 def load(source: str | Path | Sequence[Mapping[str, object]], reading: Reading, *, role: str) -> Results:
     """Read results; raise ResultsError. A sequence of rows is a table in memory; `role` names it in errors."""
     if isinstance(source, str | Path):
-        name, paths = str(source), _paths(source, role)
-        kind, files = _files(paths, name)
+        name = str(source)
+        kind, files = _files(_paths(source, role), name)
     else:
         name, kind = role.lower(), "table"
         files = [_table(source, name)]
     chosen, notes = _newest(_with_tasks(files), name)
-    samples: dict[tuple[str, int], dict[str, ScoredSample]] = {}
-    attempts: dict[tuple[str, int], dict[str, dict[str, float]]] = {}
     metrics = _metrics(chosen, reading, name)
     lower = {metric for metric in metrics.values() if _is_lower_better(metric, reading)}
+    attempts: dict[tuple[str, int], dict[str, list[ScoredSample]]] = {}
     for sample in chosen:
         metric = metrics[sample.task]
         if metric not in sample.scores:
             continue
-        place = sample.task, sample.length
-        identity = _identity(sample, samples.get(place, {}))
-        samples.setdefault(place, {}).setdefault(identity, sample)
-        own = attempts.setdefault(place, {}).setdefault(identity, {})
-        if sample.repeat in own:
+        by_id = attempts.setdefault((sample.task, sample.length), {})
+        own = by_id.setdefault(_identity(sample, by_id), [])
+        if any(other.repeat == sample.repeat for other in own):
             raise ResultsError(f"{name}: sample {sample.id} of {sample.task} occurs twice; remove one of them")
-        own[sample.repeat] = _share(sample, metric, metric in lower, reading, name)
-    if not samples:
+        own.append(structs.replace(sample, score=_share(sample, metric, metric in lower, reading, name)))
+    if not attempts:
         raise ResultsError(f"{name}: has no scored sample; {WRITTEN}")
     notes += [f"{name}: less is better of {metric}, so what is missing to the worst counts" for metric in sorted(lower)]
-    scores = {}
+    samples = {}
     for place, by_id in attempts.items():
-        scores[place] = {identity: math.fsum(own.values()) / len(own) for identity, own in by_id.items()}
-    return Results(name=name, path=str(source)[:200], kind=kind, samples=samples, scores=scores, notes=tuple(notes))
+        samples[place] = {identity: _mean(own) for identity, own in by_id.items()}
+    return Results(name=name, path=str(source)[:200], kind=kind, samples=samples, notes=tuple(notes))
 
 
 def _paths(source: str | Path, role: str) -> list[Path]:
@@ -124,15 +122,15 @@ def _paths(source: str | Path, role: str) -> list[Path]:
     if not str(source).strip():
         raise ResultsError(f"{role}: is empty; {WRITTEN}")
     if path.is_dir():
-        found = [file for file in sorted(path.rglob("*")) if file.suffix in SUFFIXES and file.is_file()]
+        paths = [file for file in sorted(path.rglob("*")) if file.suffix in SUFFIXES and file.is_file()]
     elif path.exists():
         return [path]
     else:
-        found = [Path(file) for file in sorted(glob.glob(str(path), recursive=True)) if Path(file).is_file()]
-    if not found:
+        paths = [Path(file) for file in sorted(glob.glob(str(path), recursive=True)) if Path(file).is_file()]
+    if not paths:
         what = "holds no result file" if path.is_dir() else "does not exist"
         raise ResultsError(f"{role}: {source} {what}; {WRITTEN}")
-    return found
+    return paths
 
 
 def _files(paths: Sequence[Path], name: str) -> tuple[str, list[ResultFile]]:
@@ -141,8 +139,14 @@ def _files(paths: Sequence[Path], name: str) -> tuple[str, list[ResultFile]]:
     for path in paths:
         content = read_content(path)
         kind = next((kind for kind, known in FORMATS.items() if known.matches(content)), None)
-        if kind is not None:
-            files.setdefault(kind, []).append(_read(content, kind))
+        if kind is None or _is_about_files(content):
+            continue
+        try:
+            files.setdefault(kind, []).append(FORMATS[kind].read(content))
+        except ResultsError:
+            raise
+        except (ValueError, LookupError, RecursionError, EOFError, zipfile.BadZipFile) as error:
+            raise ResultsError(f"{path}: cannot be read as {kind} ({error}); write it again") from error
     if len(files) > 1:
         raise ResultsError(f"{name}: holds results of {' and '.join(sorted(files))}; name the files of one of them")
     if not files and paths[0].suffix in (".gz", ".zst", ".xz", ".bz2"):
@@ -153,34 +157,29 @@ def _files(paths: Sequence[Path], name: str) -> tuple[str, list[ResultFile]]:
     return kind, read
 
 
+def _is_about_files(content: Content) -> bool:
+    """Return True for a report of this command, which has no samples of its own."""
+    model = content.value.get("model") if content.kind == "object" else None
+    return isinstance(model, dict) and model.get("engine") == RESULT_FILES
+
+
 def _with_tasks(files: Sequence[ResultFile]) -> list[ResultFile]:
     """Return the files with a task for every sample: one that has none is named by its file, if there are several."""
     named = []
     for file in files:
         task = file.path.name.partition(".")[0] if len(files) > 1 else ALL
-        if any(not sample.task for sample in file.samples):
-            samples = [structs.replace(sample, task=sample.task or task) for sample in file.samples]
-            file = replace(file, samples=tuple(samples))
-        named.append(file)
+        samples = [sample if sample.task else structs.replace(sample, task=task) for sample in file.samples]
+        named.append(replace(file, samples=tuple(samples)))
     return named
-
-
-def _read(content: Content, kind: str) -> ResultFile:
-    try:
-        return FORMATS[kind].read(content)
-    except (ValueError, LookupError, RecursionError) as error:
-        if isinstance(error, ResultsError):
-            raise
-        raise ResultsError(f"{content.path}: cannot be read as {kind} ({error}); write it again") from error
 
 
 def _table(rows: Sequence[Mapping[str, object]], name: str) -> ResultFile:
     path = Path(name)
     try:
-        known = msgspec.convert(list(rows), list[table.TableRow], strict=False)
+        known = msgspec.convert(list(rows), list[formats.TableRow], strict=False)
     except msgspec.ValidationError as error:
         raise ResultsError(f"{name}: cannot be read ({error}); each row needs id and score") from error
-    return ResultFile(path=path, samples=tuple(table.samples_of(known, path)))
+    return ResultFile(path=path, samples=tuple(formats.table_samples(known, path)))
 
 
 def read_content(path: Path) -> Content:
@@ -192,49 +191,41 @@ def read_content(path: Path) -> Content:
     text = data.lstrip()
     if not text:
         raise ResultsError(f"{path}: is empty; {WRITTEN}")
-    if data.startswith(b"PK"):
-        return Content(path=path, data=data)
+    if data.startswith(b"PK") and zipfile.is_zipfile(io.BytesIO(data)):
+        return Content(path=path, kind="archive", data=data)
     if text[:1] not in (b"{", b"["):
         header = data.partition(b"\n")[0].decode("utf-8-sig", "replace")
         columns = {name.strip(' "\r\t'): None for name in header.split(",")}
-        return Content(path=path, data=data, value=columns)
+        return Content(path=path, kind="table", data=data, value=columns)
     first, _, rest = text.partition(b"\n")
-    try:
-        value = json.loads(first)
-    except (ValueError, RecursionError):
+    value = _json(first)
+    is_row = path.suffix == ".jsonl" or (isinstance(value, dict) and value.keys() >= TABLE_KEYS)
+    is_whole = not (rest.strip() or is_row)
+    if value is None:
         # Most likely a value over several lines.
-        return _whole(path, data, _json(path, text))
-    is_whole = not rest.strip() and path.suffix != ".jsonl"
-    if is_whole and not (isinstance(value, dict) and value.keys() >= table.REQUIRED):
-        return _whole(path, data, value)
+        is_whole = True
+        try:
+            value = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise ResultsError(f"{path}: is no JSON ({error}); write it again") from error
+    if is_whole and isinstance(value, list) and value:
+        return Content(path=path, kind="lines", data=data, lines=tuple(map(msgspec.json.encode, value)), value=value[0])
+    if is_whole:
+        return Content(path=path, kind="object", data=data, value=value)
     lines = [line for line in text.split(b"\n") if line.strip()]
     notes = []
-    if not data.endswith(b"\n") and _is_torn(lines[-1]):
+    if not data.endswith(b"\n") and _json(lines[-1]) is None:
         lines.pop()
         notes.append("its last line is torn, as an interrupted program leaves it")
-    return Content(path=path, data=data, lines=tuple(lines), value=value, notes=tuple(notes))
+    return Content(path=path, kind="lines", data=data, lines=tuple(lines), value=value, notes=tuple(notes))
 
 
-def _whole(path: Path, data: bytes, value: object) -> Content:
-    """Return the content of a file with one JSON value; the records of a list are as lines."""
-    if isinstance(value, list) and value:
-        return Content(path=path, data=data, lines=tuple(map(msgspec.json.encode, value)), value=value[0])
-    return Content(path=path, data=data, value=value)
-
-
-def _json(path: Path, text: bytes) -> object:
+def _json(line: bytes) -> object:
+    """Return the value of a line; None if it is none."""
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ResultsError(f"{path}: is no JSON ({error}); write it again") from error
-
-
-def _is_torn(line: bytes) -> bool:
-    try:
-        json.loads(line)
-    except ValueError:
-        return True
-    return False
+        return json.loads(line)
+    except (ValueError, RecursionError):
+        return None
 
 
 def _newest(files: Sequence[ResultFile], name: str) -> tuple[list[ScoredSample], list[str]]:
@@ -268,12 +259,12 @@ def _newest(files: Sequence[ResultFile], name: str) -> tuple[list[ScoredSample],
     return chosen, notes
 
 
-def _identity(sample: ScoredSample, known: Mapping[str, ScoredSample]) -> str:
+def _identity(sample: ScoredSample, known: Mapping[str, Sequence[ScoredSample]]) -> str:
     """Return what identifies a sample: the hash of its document, else its id. Equal documents are numbered."""
     if not sample.document:
         return sample.id
     identity, number = sample.document, 1
-    while identity in known and known[identity].id != sample.id:
+    while identity in known and known[identity][0].id != sample.id:
         number += 1
         identity = f"{sample.document} {number}"
     return identity
@@ -302,6 +293,12 @@ def _metrics(samples: Sequence[ScoredSample], reading: Reading, name: str) -> di
             raise ResultsError(f"{name}: {task} has {', '.join(possible)}; choose one with --metric")
         chosen[task] = possible[0]
     return chosen
+
+
+def _mean(attempts: Sequence[ScoredSample]) -> ScoredSample:
+    """Return the first attempt at a sample with the mean score of all."""
+    mean = math.fsum(attempt.score for attempt in attempts) / len(attempts)
+    return structs.replace(attempts[0], score=mean)
 
 
 def _is_lower_better(metric: str, reading: Reading) -> bool:

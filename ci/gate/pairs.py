@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from longctx.ci.gate.load import Results
@@ -42,31 +42,34 @@ def pair(base: Results, candidate: Results, required: Collection[str]) -> Pairs:
 
     A case of `required` tasks that no file has is an error, as is one that the candidate lacks.
     """
-    notes = [*base.notes, *candidate.notes]
     names = _shown_names([task for task, _ in (*base.samples, *candidate.samples)])
     base, candidate = _renamed(base, names), _renamed(candidate, names)
     units: dict[str, int] = {}
-    results, short, lone, unknown = [], set(), [], False
+    results, short, lone, has_units = [], set(), [], True
     for place, samples in base.samples.items():
         case_id, others = _case_id(place, samples), candidate.samples.get(place, {})
         if not others:
             error = f"{candidate.name} has no sample of it; measure it, or leave it out of {base.name}"
             results.append(_failed(_described(place, samples, ()), error))
             continue
-        shared = sorted((identity for identity in samples if identity in others), key=_index(samples))
-        _check(place, samples, others, shared, (base.name, candidate.name))
-        missing, added = [one for one in samples if one not in others], [one for one in others if one not in samples]
-        if missing:
-            short.add(case_id)
-        for name, known, without in ((base.name, samples, missing), (candidate.name, others, added)):
+        shared = [identity for identity in samples if identity in others]
+        _check(case_id, samples, others, (base.name, candidate.name))
+        for name, known, other in ((base.name, samples, others), (candidate.name, others, samples)):
+            without = [sample.id for identity, sample in known.items() if identity not in other]
             if without:
-                ids = counted([known[one].id for one in without], MOST_NAMED)
+                ids = counted(without, MOST_NAMED)
                 lone.append(f"{case_id}: {plural(len(without), 'sample', 'samples')} of {name} alone ({ids})")
-        unknown = unknown or not all(samples[identity].unit for identity in shared)
-        case = _described(
-            place, {identity: samples[identity] for identity in shared}, _units(place, samples, shared, units)
-        )
-        results.append(_result(case, shared, base, candidate, place))
+        if len(shared) < len(samples):
+            short.add(case_id)
+        if next(iter(samples.values())).case is not None:
+            # The samples of this suite are paired in the order of their indices.
+            shared.sort(key=int)
+        has_units = has_units and all(samples[identity].unit for identity in shared)
+        # The number of the text of every pair is the same in all tasks.
+        texts = [samples[identity].unit or f"{place} {identity}" for identity in shared]
+        numbers = tuple(units.setdefault(text, len(units)) for text in texts)
+        case = _described(place, {identity: samples[identity] for identity in shared}, numbers)
+        results.append(_result(case, [(samples[identity], others[identity]) for identity in shared]))
     new = [_case_id(place, samples) for place, samples in candidate.samples.items() if place not in base.samples]
     if new:
         lone.append(f"tasks of {candidate.name} alone: {counted(new, MOST_NAMED)}")
@@ -75,54 +78,33 @@ def pair(base: Results, candidate: Results, required: Collection[str]) -> Pairs:
         if names.get(task, task) not in known_tasks:
             like = replace(results[0].case, id=task, task=_shown_names([task])[task], texts=(), only=())
             results.append(_failed(like, f"{base.name} has no sample of it; measure it"))
-    if unknown:
+    notes = [*base.notes, *candidate.notes]
+    if not has_units:
         notes.append("nothing says which samples share a text, so each is one of its own; a column `cluster` says it")
-    return Pairs(
-        results=tuple(results), short=frozenset(short), names=names, seed=_seed(base), notes=(*notes, *lone)
-    )  # fmt: skip
+    seed = next(sample.seed for samples in base.samples.values() for sample in samples.values())
+    return Pairs(results=tuple(results), short=frozenset(short), names=names, seed=seed, notes=(*notes, *lone))
 
 
-def _seed(results: Results) -> int:
-    return next((sample.seed for samples in results.samples.values() for sample in samples.values()), 0)
-
-
-def _check(place: Place, samples: Samples, others: Samples, shared: Sequence[str], names: tuple[str, str]) -> None:
+def _check(case_id: str, samples: Samples, others: Samples, names: tuple[str, str]) -> None:
     """Raise ResultsError for the first sample of which the two models were asked something else."""
-    case_id = _case_id(place, samples)
-    for identity in shared:
-        prompt, other = samples[identity].prompt, others[identity].prompt
-        if prompt and other and prompt != other:
-            raise ResultsError(_otherwise(samples[identity].id, case_id, names))
-    by_id = {sample.id for identity, sample in others.items() if identity not in samples}
+    lone_ids = {sample.id for identity, sample in others.items() if identity not in samples}
     for identity, sample in samples.items():
-        if identity not in others and sample.document and sample.id in by_id:
-            raise ResultsError(_otherwise(sample.id, case_id, names))
-    if not shared:
+        other = others.get(identity)
+        if other is None:
+            is_other = bool(sample.document) and sample.id in lone_ids
+        else:
+            is_other = sample.prompt != other.prompt and "" not in (sample.prompt, other.prompt)
+        if is_other:
+            raise ResultsError(
+                f"{case_id}: sample {sample.id} has another prompt in {names[1]} than in {names[0]}; compare runs of "
+                "the same prompts, with the same seed, examples and template"
+            )
+    if samples.keys().isdisjoint(others):
         raise ResultsError(f"{case_id}: no sample of {names[0]} is in {names[1]}; compare runs of the same samples")
 
 
-def _otherwise(sample_id: str, case_id: str, names: tuple[str, str]) -> str:
-    return (
-        f"{case_id}: sample {sample_id} has another prompt in {names[1]} than in {names[0]}; compare runs of the same "
-        "prompts, with the same seed, examples and template"
-    )
-
-
-def _index(samples: Samples) -> Callable[[str], int]:
-    """Return the order of the pairs: that of this suite's samples, or that of the base's file."""
-    order = {identity: number for number, identity in enumerate(samples)}
-    is_own = any(sample.case is not None for sample in samples.values())
-    return int if is_own else order.__getitem__
-
-
-def _units(place: Place, samples: Samples, shared: Sequence[str], numbers: dict[str, int]) -> tuple[int, ...]:
-    """Return the number of the text of every pair, the same in all tasks."""
-    units = [samples[identity].unit or f"{place} {identity}" for identity in shared]
-    return tuple(numbers.setdefault(unit, len(numbers)) for unit in units)
-
-
 def _case_id(place: Place, samples: Samples) -> str:
-    case = next((sample.case for sample in samples.values()), None)
+    case = next(iter(samples.values())).case
     task, length = place
     return case.id if case is not None else f"{task}-{format_length(length)}" if length else task
 
@@ -142,21 +124,16 @@ def _shown_names(tasks: Sequence[str]) -> dict[str, str]:
 
 def _renamed(results: Results, names: Mapping[str, str]) -> Results:
     """Return results with these names of their tasks."""
-    return replace(
-        results,
-        samples={(names[task], length): known for (task, length), known in results.samples.items()},
-        scores={(names[task], length): known for (task, length), known in results.scores.items()},
-    )
+    samples = {(names[task], length): known for (task, length), known in results.samples.items()}
+    return replace(results, samples=samples)
 
 
-def _described(place: Place, samples: Samples, units: tuple[int, ...]) -> Case:
+def _described(place: Place, samples: Samples, texts: tuple[int, ...]) -> Case:
     """Return the case of some pairs: that of this suite, with the indices that are there, or one in their order."""
-    first = next(iter(samples.values()), None)
-    if first is not None and first.case is not None:
-        return first.case
-    return Case(
+    case = next(iter(samples.values())).case
+    return case or Case(
         id=_case_id(place, samples), suite=SUITE, category=SUITE, task=place[0], length=place[1],
-        samples=max(1, len(samples)), source="published", generation_tokens=1, texts=units,
+        samples=len(samples), source="published", generation_tokens=1, texts=texts,
     )  # fmt: skip
 
 
@@ -164,35 +141,28 @@ def _failed(case: Case, error: str) -> CaseResult:
     return CaseResult(case=case, outcomes=(), seconds=0.0, error=error)
 
 
-def _result(case: Case, shared: Sequence[str], base: Results, candidate: Results, place: Place) -> CaseResult:
+def _result(case: Case, pairs: Sequence[tuple[ScoredSample, ScoredSample]]) -> CaseResult:
     """Return the candidate's outcomes with the base's scores, and the base's answers where the scores differ."""
-    outcomes, scores, flipped = [], [], []
-    for number, identity in enumerate(shared):
-        index = number if case.suite == SUITE else int(identity)
-        sample, other = candidate.samples[place][identity], base.samples[place][identity]
-        score, before = candidate.scores[place][identity], base.scores[place][identity]
-        outcomes.append(_outcome(index, sample, score))
-        scores.append(before)
-        if score != before and other.answer is not None:
-            flipped.append(BaselineAnswer(index=index, text=other.answer, failure=_failure(before, other.answer)))
-    return CaseResult(case=case, outcomes=tuple(outcomes), seconds=0.0, baseline=tuple(scores), flipped=tuple(flipped))
+    outcomes, flipped = [], []
+    for number, (before, sample) in enumerate(pairs):
+        index = number if case.suite == SUITE else int(sample.id)
+        outcomes.append(_outcome(index, sample))
+        if sample.score != before.score and before.answer is not None:
+            flipped.append(BaselineAnswer(index=index, text=before.answer, failure=_failure(before)))
+    scores = tuple(before.score for before, _ in pairs)
+    return CaseResult(case=case, outcomes=tuple(outcomes), seconds=0.0, baseline=scores, flipped=tuple(flipped))
 
 
-def _outcome(index: int, sample: ScoredSample, score: float) -> Outcome:
+def _outcome(index: int, sample: ScoredSample) -> Outcome:
     generation = Generation(
         text=sample.answer or "", prompt_tokens=0, generated_tokens=None, computed_tokens=None, reused_tokens=None,
         finish="stop", seconds=0.0,
     )  # fmt: skip
-    return Outcome(
-        index=index,
-        score=Score(value=score, failure=_failure(score, sample.answer)),
-        generation=generation,
-        references=sample.expected,
-        depths=(),
-    )
+    score = Score(value=sample.score, failure=_failure(sample))
+    return Outcome(index=index, score=score, generation=generation, references=sample.expected, depths=())
 
 
-def _failure(score: float, answer: str | None) -> FailureKind | None:
-    if score >= 1:
+def _failure(sample: ScoredSample) -> FailureKind | None:
+    if sample.score >= 1:
         return None
-    return "empty" if answer is not None and not answer.strip() else "wrong"
+    return "empty" if sample.answer is not None and not sample.answer.strip() else "wrong"

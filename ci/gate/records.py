@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
@@ -44,6 +44,8 @@ class ScoredSample(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     expected: tuple[str, ...] = ()
     repeat: str = ""
     """The number of the attempt; the attempts at one sample are averaged."""
+    score: float = 0.0
+    """The score of the metric that is compared, 0 to 1, once it is chosen; the mean of all attempts."""
     case: Case | None = None
     """The case of a sample of this suite, whose index is the id; None for other programs' samples."""
     seed: int = 0
@@ -62,19 +64,21 @@ class ResultFile:
 
 @dataclass(frozen=True, kw_only=True)
 class Content:
-    """A file before its format is known: one JSON value, lines of JSON, the rows of a table, or an archive."""
+    """A file before its format is known."""
 
     path: Path
+    kind: Literal["object", "lines", "table", "archive"]
+    """One JSON value, lines of JSON, the rows of a table, or an archive."""
     data: bytes
     lines: tuple[bytes, ...] = ()
     """The lines of JSON; empty for all other files."""
     value: Any = None
-    """The JSON value of the whole file, or that of its first line."""
+    """The JSON value of the whole file, or that of its first line; of a table, its columns."""
     notes: tuple[str, ...] = ()
 
     @cached_property
     def keys(self) -> frozenset[str]:
-        """The keys of the JSON object, or of that on the first line."""
+        """The keys of the JSON object, or of that on the first line; the columns of a table."""
         return frozenset(self.value) if isinstance(self.value, dict) else frozenset()
 
     def rows(self, kind: type[Row]) -> Iterator[Row]:
@@ -92,12 +96,9 @@ class Content:
             except (ValueError, RecursionError) as error:
                 raise ResultsError(f"{self.path}, line {number}: cannot be read ({error}); write it again") from error
 
-    def record(self, kind: type[Row]) -> Row:
-        """Return the whole file as a record of a kind; raise ResultsError if it is none."""
-        try:
-            return msgspec.convert(self.value, kind, strict=False)
-        except msgspec.ValidationError as error:
-            raise ResultsError(f"{self.path}: cannot be read ({error}); write it again") from error
+    def result(self, samples: Iterable[ScoredSample], *, stamp: str = "", notes: Iterable[str] = ()) -> ResultFile:
+        """Return what a format has read of this file."""
+        return ResultFile(path=self.path, samples=tuple(samples), stamp=stamp, notes=(*self.notes, *notes))
 
 
 def text_hash(value: object) -> str:

@@ -1,1 +1,0 @@
-"""One file for each family of result files."""
