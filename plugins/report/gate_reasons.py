@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from longctx.fixtures.records import LengthFinding, PairedChange, Reason, Verdict
+from longctx.fixtures.records import PairedChange, Reason, Verdict
 from longctx.plugins.evidence.effective_length import (
     contiguous_effective_length,
     effective_length,
@@ -94,38 +94,37 @@ def _compared(mean: float, required: float, length: int | None) -> str:
 
 
 def _effective_length_text(verdict: Verdict) -> str:
-    by_length, threshold, required = verdict.by_length, verdict.threshold or 0.0, int(verdict.required)
-    needs = f"needs at least {short_length(required)}"
+    findings = {at.length: at for at in verdict.by_length if at.length is not None}
+    threshold, needs = verdict.threshold or 0.0, f"needs at least {short_length(int(verdict.required))}"
     if verdict.because == "missing length":
-        return f"{needs}, the longest tested length is {short_length(by_length[-1].length)}"
-    settled = {at.length: 100.0 if at.word == "pass" else 0.0 for at in by_length}
-    open_lengths = [at for at in by_length if at.word == "undecided" and not at.is_known]
+        return f"{needs}, the longest tested length is {short_length(max(findings))}"
+    open_lengths = [short_length(length) for length, at in findings.items() if not at.is_settled]
     if open_lengths:
-        places = ", ".join(short_length(at.length) for at in open_lengths)
-        return f"not decided at {places}; {needs} (mean above {threshold:g})"
+        return f"not decided at {', '.join(open_lengths)}; {needs} (mean above {threshold:g})"
+    settled = {length: 100.0 if at.verdict == "pass" else 0.0 for length, at in findings.items()}
     text = f"reaches {shown_label(effective_length_label(settled, HALF))}, {needs}"
     longest = effective_length(settled, HALF)
-    below = [at for at in by_length if at.is_below and at.length < (longest or 0)]
-    above = [at for at in by_length if at.word != "pass" and at.length > (longest or 0)]
-    failed = [at for at in (*below, *above) if at.mean is not None]
+    below = [at for length, at in findings.items() if at.is_below and length < (longest or 0)]
+    above = [at for length, at in findings.items() if at.verdict != "pass" and length > (longest or 0)]
+    failed = [at for at in (*below, *above) if at.measured is not None]
     if verdict.verdict == "fail" and failed:
-        text += f": {_compared(failed[0].mean or 0.0, threshold, failed[0].length)}"
+        text += f": {_compared(failed[0].measured or 0.0, threshold, failed[0].length)}"
     else:
         text += f" (mean above {threshold:g})"
     contiguous = contiguous_effective_length(settled, HALF)
     if contiguous != longest:
         up_to = f"up to {short_length(contiguous)} only" if contiguous else "at none of the shortest lengths"
         text += f"; not monotone: without a gap it passes {up_to}"
-    return text + _possible_lengths(by_length)
+    return text + _possible_lengths(findings)
 
 
-def _possible_lengths(by_length: tuple[LengthFinding, ...]) -> str:
+def _possible_lengths(findings: Mapping[int, Verdict]) -> str:
     """Return between which lengths the model's own effective length is, if other samples may show another one."""
-    passed = [at.length for at in by_length if at.word == "pass" and at.of_model != "near"]
-    possible = [at.length for at in by_length if at.word == "pass" or at.of_model == "near"]
+    passed = [length for length, at in findings.items() if at.verdict == "pass" and at.of_model != "near"]
+    possible = [length for length, at in findings.items() if at.verdict == "pass" or at.of_model == "near"]
     if max(possible, default=0) <= max(passed, default=0):
         return ""
-    shortest = short_length(max(passed)) if passed else f"less than {short_length(by_length[0].length)}"
+    shortest = short_length(max(passed)) if passed else f"less than {short_length(min(findings))}"
     return f"; the model's own length may be from {shortest} to {short_length(max(possible))}"
 
 

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, replace
 from longctx.fixtures.records import (
     Case,
     CaseResult,
-    LengthFinding,
     Likelihood,
     Reason,
     UndecidedEffect,
@@ -28,9 +27,9 @@ from longctx.plugins.evidence.effective_length import (
     effective_length,
     weighted_average,
 )
-from longctx.plugins.evidence.haystacks import HaystackCorrelation, correlation, level_interval
+from longctx.plugins.evidence.haystacks import correlation, level_interval
 from longctx.plugins.evidence.points import to_points
-from longctx.plugins.evidence.sequential import Hypothesis, InterimAnalysis, OfModel
+from longctx.plugins.evidence.sequential import Hypothesis, InterimAnalysis
 from longctx.plugins.evidence.statistics import stratified_interval
 from longctx.plugins.thresholds.records import COMPARED_KINDS, Gate, Thresholds
 from longctx.plugins.verdicts.hypotheses import (
@@ -47,34 +46,6 @@ from longctx.plugins.verdicts.panels import Panel
 HALF = 50.0
 # The reasons of a comparison that lacks results which no run adds.
 SHORT = ("short baseline", "short candidate")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GateFinding:
-    """The result of one gate at one length, or at all of them."""
-
-    word: VerdictWord
-    because: Reason | None = None
-    detail: str = ""
-    """The error, the missing tasks, or the number of cases that the reason is about."""
-    score: float | None = None
-    """The mean over the gate's tasks in points; None if a case has no score."""
-    interval: tuple[float, float] | None = None
-    """The confidence interval of the score on all planned samples, in points."""
-    model_interval: tuple[float, float] | None = None
-    """The confidence interval of what unlimited samples would measure, in points."""
-    confidence: float | None = None
-    """The confidence of both intervals, 0 to 1."""
-    haystacks: int = 0
-    """The number of haystacks under the samples behind the finding."""
-    correlation: HaystackCorrelation | None = None
-    """The correlation between scores on the same haystack."""
-    samples: int = 0
-    """The number of samples behind the finding."""
-    of: int = 0
-    """The number of planned samples."""
-    of_model: OfModel | None = None
-    """What the samples show of the model's mean, if they show something."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,23 +98,28 @@ class GateEvaluator:
 
     def verdicts(self) -> tuple[Verdict, ...]:
         """Return the verdicts on scores in the order of the thresholds file, one per length for some kinds."""
+        scope = self.measured.scope
         verdicts: list[Verdict] = []
         for gate in self.thresholds.gates:
             if gate.kind in ("level", "category"):
-                required = self.measured.scope.threshold_of(gate)
-                for length in self.measured.scope.verdict_lengths(gate):
-                    finding = self.finding(gate, length)
-                    verdicts.append(
-                        _gate_verdict(gate, finding, length=length, measured=finding.score, required=required)
-                    )
-            elif gate.kind == "effective_length":
-                scope = self.measured.scope
-                required = scope.required_length(gate)
+                verdicts += [self.finding(gate, length) for length in scope.verdict_lengths(gate)]
+            elif gate.kind in ("effective_length", "weighted_average"):
                 findings = {length: self.finding(gate, length) for length in scope.lengths}
-                verdicts.append(_effective_length_verdict(gate, findings, required, scope.threshold_of(gate)))
-            elif gate.kind == "weighted_average":
-                verdicts.append(self._average_verdict(gate))
+                joined = self._joined(gate, findings)
+                if joined.because is None and gate.kind == "weighted_average":
+                    joined = self._average_verdict(gate, findings, joined)
+                elif joined.because is None:
+                    joined = effective_length_verdict(findings, joined)
+                verdicts.append(joined)
         return tuple(verdicts)
+
+    def blank(self, gate: Gate, length: int | None) -> Verdict:
+        """Return the verdict of a gate, at one length or over all of them, before anything is known."""
+        return Verdict(
+            name=gate.name if length is None else gate.verdict_name(length), kind=gate.kind, length=length,
+            measured=None, interval=None, confidence=None, required=self.measured.scope.threshold_of(gate), samples=0,
+            of=0, verdict="not measured", blocking=gate.blocking, undecided=gate.undecided,
+        )  # fmt: skip
 
     def compared_panels(self) -> Iterator[tuple[Panel, dict[SampleRef, float], dict[SampleRef, float]]]:
         """Yield every panel that is compared with the baseline, with the scores of both models on its samples."""
@@ -161,7 +137,7 @@ class GateEvaluator:
         """
         return max(1 - self.thresholds.verdict.confidence, 2 * hypothesis_alpha)
 
-    def finding(self, gate: Gate, length: int) -> GateFinding:
+    def finding(self, gate: Gate, length: int) -> Verdict:
         """Return the result of a gate at one length."""
         scope = self.measured.scope
         tasks = scope.tasks_of(gate)
@@ -169,12 +145,14 @@ class GateEvaluator:
         results = [self.measured.results[case.id] for case in cases.values() if case.id in self.measured.results]
         problem = self.problem(list(cases.values()), results)
         missing = [task for task in tasks if task not in cases]
+        verdict = self.blank(gate, length)
         if problem is None and scope.signal == "likelihood":
-            return GateFinding(word="not measured", because="no answers")
+            return replace(verdict, because="no answers")
         if problem is None and cases and not missing:
-            return self._measured_finding(gate, length, results)
-        return GateFinding(
-            word="error" if problem else "not measured",
+            return self._measured_finding(gate, verdict, length, results)
+        return replace(
+            verdict,
+            verdict="error" if problem else "not measured",
             because="error" if problem else "missing tasks",
             detail=problem or first_of(missing, "task"),
             samples=sum(len(result.outcomes) for result in results),
@@ -198,16 +176,17 @@ class GateEvaluator:
                 return f"{case.id}: no result came back"
         return None
 
-    def _measured_finding(self, gate: Gate, length: int, results: Sequence[CaseResult]) -> GateFinding:
+    def _measured_finding(self, gate: Gate, verdict: Verdict, length: int, results: Sequence[CaseResult]) -> Verdict:
         scope = self.measured.scope
         panel = self.panels[gate_family(gate, scope.task_families), length]
         hypothesis = hypothesis_of(gate, scope, length, panel)
         analysis = self.analysis(panel, hypothesis)
         samples, of = analysis.samples, analysis.planned_samples
+        verdict = replace(verdict, verdict="undecided", because="too few samples", samples=samples, of=of)
         means = [result.score for result in results]
         if samples == 0 or any(mean is None for mean in means):
             without = f"{sum(mean is None for mean in means) or len(means)} of {len(means)}"
-            return GateFinding(word="undecided", because="too few samples", detail=without, samples=samples, of=of)
+            return replace(verdict, detail=without)
         mean = math.fsum(mean for mean in means if mean is not None) / len(means)
         alpha = ESTIMATE_ALPHA if gate.is_estimate else self.interval_alpha(hypothesis.alpha)
         if gate.kind == "weighted_average":
@@ -216,50 +195,56 @@ class GateEvaluator:
         queue = panel.queue(hypothesis.case_ids)
         values = queue.weighted_means(self.scores, analysis.clusters)
         planned = stratified_interval(values, queue.strata, alpha=alpha)
-        because: Reason | None = None
-        if analysis.decision is None:
-            # If all planned samples are known, they fail, which is not shown for the model.
-            is_low = hypothesis.confirmation is not None and analysis.of_model is not None and samples == of
-            because = "not shown" if is_low else "too few samples"
-        return GateFinding(
-            word=analysis.decision.verdict if analysis.decision else "undecided",
-            because=because,
-            score=to_points(mean),
+        if analysis.decision is not None:
+            verdict = replace(verdict, verdict=analysis.decision.verdict, because=None)
+        elif hypothesis.confirmation is not None and analysis.of_model is not None and samples == of:
+            # All planned samples are known and fail, which is not shown for the model.
+            verdict = replace(verdict, because="not shown")
+        return replace(
+            verdict,
+            measured=to_points(mean),
             interval=_in_points(queue, planned, mean),
             model_interval=_model_points(level_interval(queue.case_strata(values), alpha=alpha), mean),
             confidence=1 - alpha,
             haystacks=queue.haystacks.count(len(values)),
-            correlation=correlation(queue.values_by_case(values)),
-            samples=samples,
-            of=of,
+            haystack_correlation=correlation(queue.values_by_case(values)),
             of_model=analysis.of_model,
         )
 
-    def _average_verdict(self, gate: Gate) -> Verdict:
-        findings = {length: self.finding(gate, length) for length in self.measured.scope.lengths}
-        required = self.measured.scope.threshold_of(gate)
-        without_score = next((finding for finding in findings.values() if finding.score is None), None)
-        unmeasured = _first_unmeasured(findings) or without_score
-        if unmeasured is not None:
-            return _gate_verdict(gate, _with_counts(unmeasured, findings), measured=None, required=required)
-        scores = {length: finding.score for length, finding in findings.items() if finding.score is not None}
+    def _joined(self, gate: Gate, findings: Mapping[int, Verdict]) -> Verdict:
+        """Return the verdict on all lengths, which has a reason if one of them leaves the gate without a result."""
+        samples = sum(finding.samples for finding in findings.values())
+        joined = replace(self.blank(gate, None), samples=samples, of=sum(finding.of for finding in findings.values()))
+        unmeasured = [finding for finding in findings.values() if finding.verdict in ("error", "not measured")]
+        if gate.kind == "effective_length":
+            required = float(self.measured.scope.required_length(gate))
+            joined = replace(
+                joined, required=required, threshold=joined.required, by_length=tuple(findings.values()),
+                measured=longest_of(findings),
+            )  # fmt: skip
+        else:
+            unmeasured += [finding for finding in findings.values() if finding.measured is None]
+        # An error comes before a length that was not measured.
+        first = min(unmeasured, key=lambda finding: finding.verdict, default=joined)
+        return replace(joined, verdict=first.verdict, because=first.because, detail=first.detail)
+
+    def _average_verdict(self, gate: Gate, findings: Mapping[int, Verdict], joined: Verdict) -> Verdict:
+        required = joined.required
+        scores = {length: finding.measured for length, finding in findings.items() if finding.measured is not None}
         value = weighted_average(scores, rising=gate.rising)
         low, high = _average_interval({length: finding.interval for length, finding in findings.items()}, gate)
         of_model = _average_interval({length: finding.model_interval for length, finding in findings.items()}, gate)
         word: VerdictWord = "pass" if low > required else "fail" if high <= required else "undecided"
-        if all(finding.samples == finding.of for finding in findings.values()):
+        if joined.samples == joined.of:
             word = "pass" if value > required + to_points(TIE_TOLERANCE) else "fail"
         because: Reason | None = "too few samples" if word == "undecided" else None
         if word == "fail" and of_model[1] > required and fails_only_below(self.thresholds, self.measured.scope):
             word, because = "undecided", "not shown"
-        finding = GateFinding(
-            word=word,
-            because=because,
-            interval=(low, high),
-            model_interval=of_model,
-            confidence=self.thresholds.verdict.confidence,
-        )
-        return _gate_verdict(gate, _with_counts(finding, findings), measured=value, required=required)
+        confidence = self.thresholds.verdict.confidence
+        return replace(
+            joined, verdict=word, because=because, measured=value, interval=(low, high), model_interval=of_model,
+            confidence=confidence,
+        )  # fmt: skip
 
 
 def first_of(names: Sequence[str], noun: str) -> str:
@@ -309,32 +294,6 @@ def _model_points(bounds: tuple[float, float], mean: float) -> tuple[float, floa
     return to_points(min(bounds[0], mean)), to_points(max(bounds[1], mean))
 
 
-def _gate_verdict(
-    gate: Gate, finding: GateFinding, *, measured: float | None, required: float, length: int | None = None
-) -> Verdict:
-    """Return the verdict of a gate with this finding, at one length or over all of them."""
-    return Verdict(
-        name=gate.name if length is None else gate.verdict_name(length),
-        kind=gate.kind,
-        length=length,
-        measured=measured,
-        interval=finding.interval,
-        model_interval=finding.model_interval,
-        haystacks=finding.haystacks,
-        haystack_correlation=finding.correlation,
-        confidence=finding.confidence if finding.interval else None,
-        required=required,
-        samples=finding.samples,
-        of=finding.of,
-        verdict=finding.word,
-        blocking=gate.blocking,
-        undecided=gate.undecided,
-        because=finding.because,
-        detail=finding.detail,
-        of_model=finding.of_model,
-    )
-
-
 def _average_interval(intervals: Mapping[int, tuple[float, float] | None], gate: Gate) -> tuple[float, float]:
     """Return the interval of a weighted average over lengths, from one interval for each."""
     lows: dict[int, float] = {}
@@ -345,76 +304,36 @@ def _average_interval(intervals: Mapping[int, tuple[float, float] | None], gate:
     return weighted_average(lows, rising=gate.rising), weighted_average(highs, rising=gate.rising)
 
 
-def _effective_length_verdict(
-    gate: Gate, findings: Mapping[int, GateFinding], required: int, threshold: float
-) -> Verdict:
-    """Compare the effective length with the required one, given the finding at each length."""
-    joined = _first_unmeasured(findings) or _effective_length_finding(findings, required, threshold)
-    finding = _with_counts(joined, findings)
-    settled = settled_scores(findings)
-    by_length = [
-        LengthFinding(
-            length=length,
-            word=at_length.word,
-            mean=at_length.score,
-            of_model=at_length.of_model,
-            is_known=at_length.word in ("pass", "fail") or at_length.because == "not shown",
-            is_below=_is_shown_below(at_length, threshold),
-        )
-        for length, at_length in findings.items()
-    ]
-    longest = None if settled is None else effective_length(settled, HALF)
-    verdict = _gate_verdict(gate, finding, measured=longest, required=float(required))
-    return replace(verdict, threshold=threshold, by_length=tuple(by_length))
-
-
-def _effective_length_finding(findings: Mapping[int, GateFinding], required: int, threshold: float) -> GateFinding:
-    """Return the word about an effective length and its reason.
+def effective_length_verdict(findings: Mapping[int, Verdict], joined: Verdict) -> Verdict:
+    """Compare the effective length with the required one, given the verdicts at each length.
 
     The verdict is final as soon as those of the required and longer lengths are. A length does not count as reached
     behind a shorter one at which the model is shown to be below the threshold.
     """
-    if required > max(findings):
-        return GateFinding(word="not measured", because="missing length")
-    long_enough = [finding for length, finding in findings.items() if length >= required]
-    reached = [length for length, finding in findings.items() if length >= required and finding.word == "pass"]
+    long_enough = {length: finding for length, finding in findings.items() if length >= joined.required}
+    if not long_enough:
+        return replace(joined, verdict="not measured", because="missing length")
+    reached = [length for length, finding in long_enough.items() if finding.verdict == "pass"]
     if reached:
-        shorter = [finding for length, finding in findings.items() if length < min(reached)]
-        is_below = any(_is_shown_below(finding, threshold) for finding in shorter)
-        return GateFinding(word="fail" if is_below else "pass")
-    if all(finding.word == "fail" for finding in long_enough):
-        return GateFinding(word="fail")
-    is_settled = all(finding.word == "fail" or finding.because == "not shown" for finding in long_enough)
-    return GateFinding(word="undecided", because="not shown" if is_settled else "too few samples")
+        is_below = any(finding.is_below for length, finding in findings.items() if length < min(reached))
+        return replace(joined, verdict="fail" if is_below else "pass")
+    if all(finding.verdict == "fail" for finding in long_enough.values()):
+        return replace(joined, verdict="fail")
+    is_settled = all(finding.is_settled for finding in long_enough.values())
+    return replace(joined, verdict="undecided", because="not shown" if is_settled else "too few samples")
 
 
-def _is_shown_below(finding: GateFinding, threshold: float) -> bool:
-    """Return True if the samples show the model's mean to be below the threshold, in points."""
-    highest = finding.model_interval[1] if finding.model_interval else threshold
-    return finding.word == "fail" and (finding.of_model == "below" or highest < threshold)
-
-
-def settled_scores(findings: Mapping[int, GateFinding]) -> dict[int, float] | None:
+def settled_scores(findings: Mapping[int, Verdict]) -> dict[int, float] | None:
     """Return 100 points for each length that passes and 0 for each that does not; None if any verdict is open.
 
     A mean that is too low counts as no pass, whether that is shown for the model or not.
     """
-    scores = {}
-    for length, finding in findings.items():
-        if finding.word not in ("pass", "fail") and finding.because != "not shown":
-            return None
-        scores[length] = 100.0 if finding.word == "pass" else 0.0
-    return scores or None
+    if not findings or not all(finding.is_settled for finding in findings.values()):
+        return None
+    return {length: 100.0 if finding.verdict == "pass" else 0.0 for length, finding in findings.items()}
 
 
-def _first_unmeasured(findings: Mapping[int, GateFinding]) -> GateFinding | None:
-    """Return the finding that leaves a gate without a result: an error before a length that was not measured."""
-    unmeasured = [finding for finding in findings.values() if finding.word in ("error", "not measured")]
-    return min(unmeasured, key=lambda finding: finding.word, default=None)
-
-
-def _with_counts(finding: GateFinding, findings: Mapping[int, GateFinding]) -> GateFinding:
-    """Return the finding with the samples of all lengths."""
-    samples = sum(at_length.samples for at_length in findings.values())
-    of = sum(at_length.of for at_length in findings.values())
-    return replace(finding, score=None, samples=samples, of=of)
+def longest_of(findings: Mapping[int, Verdict]) -> int | None:
+    """Return the effective length; None if it is not known, or if no length reaches the threshold."""
+    settled = settled_scores(findings)
+    return None if settled is None else effective_length(settled, HALF)

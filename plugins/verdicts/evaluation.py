@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from longctx.fixtures.records import Case, Verdict
 from longctx.plugins.thresholds.records import CATEGORIES, Gate, Thresholds
 from longctx.plugins.verdicts.diagnoses import Diagnosis, Endings, compare_endings, diagnoses
-from longctx.plugins.verdicts.evaluate import GateEvaluator, GateFinding, Measured
+from longctx.plugins.verdicts.evaluate import GateEvaluator, Measured
 from longctx.plugins.verdicts.hypotheses import HEADLINE, estimate_gate
 from longctx.plugins.verdicts.likelihood_gates import PanelLikelihood, likelihood_verdicts, panel_likelihoods
 from longctx.plugins.verdicts.regression import regression_verdicts
 
-FindingsByLength = Mapping[int, GateFinding]
+FindingsByLength = Mapping[int, Verdict]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

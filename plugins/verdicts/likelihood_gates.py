@@ -185,23 +185,8 @@ def _verdict(evaluator: GateEvaluator, rules: Mapping[PanelKey, _LikelihoodRule]
     tasks = scope.tasks_of(gate)
     cases = [case for case in scope.cases_at(length).values() if case.task in tasks]
     results = [evaluator.measured.results[case.id] for case in cases if case.id in evaluator.measured.results]
-    assert gate.above is not None
-    verdict = Verdict(
-        name=gate.verdict_name(length),
-        kind="likelihood",
-        length=length,
-        measured=None,
-        interval=None,
-        confidence=None,
-        required=gate.above,
-        samples=0,
-        of=sum(len(case.planned) for case in cases),
-        verdict="not measured",
-        blocking=gate.blocking,
-        undecided=gate.undecided,
-        because="missing tasks",
-        measure=gate.measure,
-    )
+    of = sum(len(case.planned) for case in cases)
+    verdict = replace(evaluator.blank(gate, length), of=of, because="missing tasks", measure=gate.measure)
     if (problem := evaluator.problem(cases, results)) is not None:
         return replace(verdict, verdict="error", because="error", detail=problem)
     rule = rules.get((gate_family(gate, scope.task_families), length))

@@ -233,19 +233,12 @@ def _verdict(
 ) -> Verdict:
     """Return the verdict of a gate at one length, given its decision and the number of panels that share its error."""
     word, because, detail = _obstacle(evaluator, cases, decided)
-    verdict = Verdict(
+    verdict = replace(
+        evaluator.blank(gate, length),
         name=name,
-        kind=gate.kind,
-        length=length,
-        measured=None,
-        interval=None,
-        confidence=None,
         required=-(gate.drop or 0.0) if gate.changed is None else gate.changed,
-        samples=0,
         of=sum(len(case.planned) for case in cases if case.id not in evaluator.measured.scope.misfits),
         verdict=word or "undecided",
-        blocking=gate.blocking,
-        undecided=gate.undecided,
         because=because,
         detail=detail,
     )

@@ -33,7 +33,7 @@ TEXT_TASKS = (
 def ruler_summary(run: RunFacts, evaluation: Evaluation) -> RulerSummary:
     """Return RULER's summary (paper, Table 3); a length has a score if all tasks were measured there."""
     scope, findings = evaluation.measured.scope, evaluation.ruler
-    scores = {length: finding.score for length, finding in findings.items() if finding.score is not None}
+    scores = {length: finding.measured for length, finding in findings.items() if finding.measured is not None}
     is_complete = bool(scores) and len(scores) == len(findings)
     settled = settled_scores(findings)
     # The note names the texts of the yardstick if this run reads others, and warns about its choice.
@@ -47,7 +47,7 @@ def ruler_summary(run: RunFacts, evaluation: Evaluation) -> RulerSummary:
         scores=_scores_by_length(findings),
         intervals={str(length): finding.interval for length, finding in findings.items()},
         model_intervals={str(length): finding.model_interval for length, finding in findings.items()},
-        verdicts={str(length): finding.word for length, finding in findings.items()},
+        verdicts={str(length): finding.verdict for length, finding in findings.items()},
         aspects={aspect: _scores_by_length(by_length) for aspect, by_length in evaluation.aspects.items()},
         effective_length=effective_length(settled, HALF) if settled else None,
         effective_length_label=effective_length_label(settled, HALF) if settled else None,
@@ -76,7 +76,7 @@ def model_facts(model: ReportModel) -> list[str]:
 
 
 def _scores_by_length(findings: FindingsByLength) -> dict[str, float | None]:
-    return {str(length): finding.score for length, finding in findings.items()}
+    return {str(length): finding.measured for length, finding in findings.items()}
 
 
 def _deciding_gate(document: JsonReport) -> ReportGate | None:
@@ -141,9 +141,9 @@ def ruler_series(evaluation: Evaluation) -> tuple[Series, ...]:
         by_length = [findings.get(length) for length in lengths]
         series.append(Series(
             name="RULER mean" if name == "mean" else name,
-            values=tuple(finding.score if finding else None for finding in by_length),
+            values=tuple(finding.measured if finding else None for finding in by_length),
             intervals=tuple(finding.interval if finding else None for finding in by_length),
-            verdicts=tuple(finding.word if finding else None for finding in by_length),
+            verdicts=tuple(finding.verdict if finding else None for finding in by_length),
             threshold=scope.reference.scores.get(name),
         ))  # fmt: skip
     return tuple(series)

@@ -121,7 +121,7 @@ def helmet(
     scores: dict[str, ByLength] = {}
     intervals = {}
     for category, findings in evaluation.categories.items():
-        scores[category] = {str(length): finding.score for length, finding in findings.items()}
+        scores[category] = {str(length): finding.measured for length, finding in findings.items()}
         intervals[category] = {str(length): finding.interval for length, finding in findings.items()}
     datasets: dict[str, dict[str, float | None]] = {}
     for case in cases:

@@ -216,9 +216,7 @@ def test_the_models_own_attention_replaces_a_faster_one_that_fails(
         (torch.float32, "bf16", "bfloat16"),
     ],
 )
-def test_dtype_auto_is_float32_on_a_cpu(
-    weights: torch.dtype, option: str, used: str, tmp_path: Path
-) -> None:
+def test_dtype_auto_is_float32_on_a_cpu(weights: torch.dtype, option: str, used: str, tmp_path: Path) -> None:
     path = save_model(CONFIGS["llama"], tmp_path / "c", dtype=weights)
     engine = engine_of(path, dtype=option)
     assert engine.facts.dtype == used

@@ -211,12 +211,12 @@ def test_a_gate_has_a_score_only_if_every_case_has_one(selected: set[Case], lost
         cases_at_length = [case for case in cases if case.length == length]
         finding = GateEvaluator(thresholds(), measured).finding(LEVEL, length)
         if any(case in lost or case in failed for case in cases_at_length):
-            assert finding.word == "error"
+            assert finding.verdict == "error"
         elif len(cases_at_length) < len(ASPECTS):
-            assert finding.word == "not measured"
+            assert finding.verdict == "not measured"
         else:
-            assert (finding.word, finding.score, finding.interval) == ("pass", 100.0, (100.0, 100.0))
-        assert (finding.score is None) == (finding.word != "pass")
+            assert (finding.verdict, finding.measured, finding.interval) == ("pass", 100.0, (100.0, 100.0))
+        assert (finding.measured is None) == (finding.verdict != "pass")
         assert finding.samples <= finding.of
     broken = any(case in lost or case in failed for case in cases)
     complete = all(len([case for case in cases if case.length == n]) == len(ASPECTS) for n in LENGTHS)

@@ -9,15 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from longctx.fixtures.records import VerdictWord
+from longctx.fixtures.records import Verdict, VerdictWord
 from longctx.plugins.evidence.effective_length import effective_length
 from longctx.plugins.report.gate_reasons import REMEDIES, reason_text
-from longctx.plugins.verdicts.evaluate import (
-    GateEvaluator,
-    GateFinding,
-    _effective_length_finding,
-    _effective_length_verdict,
-)
+from longctx.plugins.verdicts.evaluate import GateEvaluator, effective_length_verdict
 from tests.helpers.queues import ASPECTS, LENGTHS, LEVEL, case, evaluator_of, scope_of, thresholds
 
 REACH = replace(LEVEL, name="reach", kind="effective_length")
@@ -113,13 +108,17 @@ def test_an_effective_length_is_decided_if_undecided_lengths_cannot_change_it(
         if all(words[n] == "undecided" or (words[n] == "pass") == (score > 50) for n, score in scores.items()):
             outcomes.add("pass" if (effective_length(scores, 50.0) or 0) >= required else "fail")
     expected = "not measured" if required > max(words) else outcomes.pop() if len(outcomes) == 1 else "undecided"
-    findings = {length: GateFinding(word=word) for length, word in words.items()}
-    assert _effective_length_finding(findings, required, 80.0).word == expected
+    findings = {length: replace(ABOVE, length=length, verdict=word, of_model=None) for length, word in words.items()}
+    assert effective_length_verdict(findings, replace(ABOVE, required=float(required))).verdict == expected
 
 
-NEAR_PASS, NEAR_FAIL = (GateFinding(word=word, score=80.0, of_model="near") for word in ("pass", "fail"))
-ABOVE = GateFinding(word="pass", score=95.0, of_model="above")
-BELOW = GateFinding(word="fail", score=70.0, of_model="below")
+ABOVE = Verdict(
+    name="mean", kind="level", length=None, measured=95.0, interval=None, confidence=None, required=80.0, samples=0,
+    of=0, verdict="pass", blocking=True, of_model="above",
+)  # fmt: skip
+BELOW = replace(ABOVE, verdict="fail", measured=70.0, of_model="below")
+NEAR_PASS = replace(ABOVE, measured=80.0, of_model="near")
+NEAR_FAIL = replace(NEAR_PASS, verdict="fail")
 
 
 @pytest.mark.parametrize(
@@ -135,9 +134,13 @@ BELOW = GateFinding(word="fail", score=70.0, of_model="below")
     ],
 )  # fmt: skip
 def test_an_effective_length_says_what_the_samples_show_of_the_model(
-    at_lengths: tuple[GateFinding, ...], word: VerdictWord, text: str
+    at_lengths: tuple[Verdict, ...], word: VerdictWord, text: str
 ) -> None:
-    found = _effective_length_verdict(REACH, dict(zip(LENGTHS, at_lengths, strict=True)), 2048, 80.0)
+    findings = {length: replace(at, length=length) for length, at in zip(LENGTHS, at_lengths, strict=True)}
+    reach = replace(
+        ABOVE, kind="effective_length", required=2048.0, threshold=80.0, by_length=tuple(findings.values())
+    )  # fmt: skip
+    found = effective_length_verdict(findings, reach)
     assert found.verdict == word
     assert reason_text(found).removesuffix(" (all 0 samples)").endswith(text)
 

@@ -133,7 +133,7 @@ def test_damage_to_short_contexts_is_a_finding_although_recovery_rises() -> None
 def test_a_run_of_likelihoods_alone_has_no_verdict_on_answers() -> None:
     evaluation = evaluated(noisy(1.0), LEVEL, GAIN, other=noisy(1.0), signal="likelihood")
     assert [verdict.kind for verdict in evaluation.verdicts] == ["likelihood"]
-    assert {finding.word for finding in evaluation.ruler.values()} == {"not measured"}
+    assert {finding.verdict for finding in evaluation.ruler.values()} == {"not measured"}
 
 
 def rule_of(*gates: Gate) -> tuple[_LikelihoodRule, Panel]:
