@@ -95,6 +95,17 @@ KINDS: dict[str, tuple[bool, Callable[[], Any], int | None]] = {
     "parameters": (False, lambda: lora(target_modules=[], target_parameters=["q_proj.weight"]), None),
     "ia3": (False, lambda: peft.IA3Config(target_modules=LINEAR, feedforward_modules=["down_proj"]), None),
     "loha": (False, lambda: peft.LoHaConfig(r=4, target_modules=LINEAR), None),
+    "nothing but single tokens": (True, lambda: peft.TrainableTokensConfig(token_indices=[3, 5]), None),
+    "a bank that layers share": (
+        False,
+        lambda: peft.VBLoRAConfig(r=4, num_vectors=20, vector_length=8, target_modules=["q_proj"]),
+        None,
+    ),
+    "layers by a pattern": (
+        False,
+        lambda: lora(target_modules=r".*\.1\..*_proj", exclude_modules=r".*(o|up)_proj", use_rslora=True),
+        None,
+    ),
 }
 
 
@@ -130,7 +141,23 @@ def rename(old: str, new: str) -> Callable[[Path], None]:
 
 
 REFUSED: dict[str, tuple[Callable[[Path], None], str]] = {
-    "prompts": (change(peft_type="PROMPT_TUNING"), r".*: peft_type 'PROMPT_TUNING' changes no weights"),
+    "prompts": (change(peft_type="PROMPT_TUNING"), r".*: peft_type 'PROMPT_TUNING' changes no weights; measure .*"),
+    "prompts in layers": (change(peft_type="ADAPTION_PROMPT"), r".*: peft_type 'ADAPTION_PROMPT' changes no .*"),
+    "a part of the prompt": (
+        change(alora_invocation_tokens=[3]),
+        r".*: alora_invocation_tokens changes no weights; .*",
+    ),
+    "a router": (change(arrow_config={"arrow_top_k": 1}), r".*: arrow_config changes no weights; .*"),
+    "a later setting": (
+        change(later_scale=2.0, other=None),
+        r".*: later_scale is unknown to peft \d.*; upgrade peft,.*",
+    ),
+    "a setting of another kind": (change(use_dora=True), r".*: lacks .*lora_magnitude_vector.*; save the .* again, .*"),
+    "a longer list of layers": (change(target_modules=[*LINEAR, "k_proj"]), r".*: lacks .*k_proj.*; save the .*"),
+    "a layer without weights": (
+        lambda folder: save_file(dict([*load_file(folder / WEIGHTS).items()][1:]), folder / WEIGHTS),
+        r".*: lacks .*lora_A.*; save the .*",
+    ),
     "an unknown kind": (change(peft_type="NEW"), r".*: peft cannot merge it into .*"),
     "layers twice": (change(layer_replication=[[0, 2], [0, 2]]), r".*: layer_replication is not merged here; .*"),
     "code of a package": (
@@ -164,7 +191,7 @@ def plain(bases: dict[bool, Path], tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 def copy(folder: Path, out: Path) -> Path:
-    out.mkdir(parents=True)
+    out.mkdir(parents=True, exist_ok=True)
     for name in (CONFIG, WEIGHTS):
         (out / name).write_bytes((folder / name).read_bytes())
     return out
@@ -220,6 +247,8 @@ def test_a_relative_base_is_found_around_the_adapter(
     name: str, plain: Path, bases: dict[bool, Path], tmp_path: Path
 ) -> None:
     (tmp_path / "bases").symlink_to(bases[False].parent)
+    # A folder of that name with other things is no base.
+    (tmp_path / "adapter" / "bases" / "tied-False").mkdir(parents=True)
     folder = copy(plain, tmp_path / "adapter")
     change(base_model_name_or_path=name)(folder)
     assert (merge(folder, tmp_path / "scratch") / "model.safetensors").is_file()
