@@ -16,6 +16,8 @@ from longctx.fixtures.checkpoints.steps import MOST_DEPTH, UNITS, models_below, 
 from longctx.fixtures.outside_files import absolute, expanded
 
 NUMBERED = re.compile(r"\d")
+# Parts of a training run, in each of which steps may begin again.
+PART = re.compile(r"(?<![a-z])(epoch|ep|stage|phase|round|part|cycle)[ =_\-.]?([0-9]{1,9})(?![0-9a-z.])")
 ASK = r"give --step-pattern, a regular expression such as 'epoch-(\d+)'"
 
 
@@ -121,6 +123,8 @@ class StepReader:
             except (CheckpointsError, OSError) as error:
                 unclear[target] = str(error)
         twins = _twins(by_path.values())
+        if self.pattern is None:
+            twins = _restarts(by_path.values()) | twins
         clear = sorted((step for step in by_path.values() if step.path not in twins), key=lambda step: step.number)
         others = {path: reason for path, reason in unclear.items() if path not in by_path}
         return FoundSteps(steps=tuple(clear), unclear=others | twins)
@@ -137,6 +141,22 @@ def _twins(steps: Iterable[Step]) -> dict[Path, str]:
             other = next(known for known in paths if known != path)
             twins[path] = f"is step {number} like {other}; move one away, or {ASK}"
     return twins
+
+
+def _restarts(steps: Iterable[Step]) -> dict[Path, str]:
+    """Return the checkpoints of parts of a run, such as epochs, if steps begin again with a part; with a line why."""
+    by_word: dict[str, list[tuple[int, int, Path]]] = {}
+    for step in steps:
+        if match := PART.search(step.name.lower()):
+            by_word.setdefault(match[1], []).append((step.number, int(match[2]), step.path))
+    unclear = {}
+    for word, places in by_word.items():
+        for one, other in itertools.pairwise(sorted(places)):
+            if one[1] > other[1]:
+                line = f"the steps of each {word} begin again: step {one[0]} of {word} {one[1]} is lower than "
+                line += f"step {other[0]} of {word} {other[1]}; {ASK}, for the steps of one {word}"
+                unclear |= {path: line for _, _, path in places}
+    return unclear
 
 
 def _model_in(directory: Path, option: str) -> Path:
@@ -199,6 +219,9 @@ def between(patterns: Sequence[str], good: Path, bad: Path, reader: StepReader) 
         matching |= {step.path: step for step in given}
     steps = [step for step in matching.values() if first.number < step.number < last.number]
     ordered = (first, *sorted(steps, key=lambda step: step.number), last)
+    restarts = _restarts(ordered) if reader.pattern is None else {}
+    for path, line in restarts.items():
+        raise CheckpointsError(f"--checkpoints: {path}: {line}")
     for one, other in itertools.pairwise(ordered):
         if one.number == other.number:
             raise CheckpointsError(

@@ -35,7 +35,9 @@ READ = {
     "step_100-bs_32": 100, "seed42_step60": 60, "v2.1-step-11": 11, "ckpt300": 300, "iters-5": 5,
     "log_steps_10_checkpoint-500": 500, "grad_acc_steps_8_checkpoint-500": 500, "checkpoint-500 (copy)": 500,
     "num_inference_steps_50-step_300": 300, "sub_step-12_step-1200": 1200, "optimizer_step_500": 500,
-    "1200k": 1_200_000,
+    "1200k": 1_200_000, "ep1-ba200-hf": 200, "TinyLlama-1.1B-intermediate-step-955k-token-2T": 955_000,
+    "lc-32k-to-64k-step-12000": 12_000, "stage2-ingredient1-step1000-tokens3B": 1000, "rollout_steps_8_step_100": 100,
+    "steps_per_epoch_100_step_500": 500, "train_iter_700": 700, "global_steps_90": 90, "step-500-128k": 500,
     "2026-11-28_12-30-05_step-1200": 1200, "iter_0005000-tp8-pp4": 5000, "step_1200_of_5000": 1200,
 }  # fmt: skip
 NOT_READ = (
@@ -44,6 +46,9 @@ NOT_READ = (
     "step-1.5k", "step=99.0", "step-1,000", "step=-1", "2026-03-01", "checkpoint-2026-03-01", "checkpoint_3_1000",
     "ckpt-7b", "checkpoint-70m", "step_1e5", "step-1000-20260301", "max_steps_5000", "warmup-steps-100",
     "micro_step_4",
+    "cooldown_steps_500", "max_train_steps_1000", "total_training_steps=5000", "horizon_steps_16", "min_step_10",
+    "resume-from-step-3000", "start_step_1000", "9f3ba7", "0ba12", "step-5\u0660", "llama3--val_loss=1.2-epoch=0-last",
+    "checkpoint_2025-01-01_12-00-00.123456", "1000.orbax-checkpoint-tmp-1764", "hf-500", "step_5e3", "step-1k5",
     "step-" + "9" * 19, "step-\u0661\u0662", "num_steps=10", "loss-0.5-1000", "1000steps", "lr-1e-5",
     "gemma-3-270m-it-500", "20261128", "checkpoint-20261128", "ckpt_1764350000", "steps-1200-to-1400",
     "step-1200..1400", "save_every_steps_500", "tinystories-ckpt-8m", "N-Step-Checkpoint_0_5000", "step=1_000_000",

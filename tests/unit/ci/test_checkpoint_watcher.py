@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import shutil
 import threading
 import time
@@ -11,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from longctx.ci.checkpoint_dirs import CheckpointsError, Step, StepReader
+from longctx.ci.checkpoint_dirs import CheckpointsError, Step, StepReader, between
 from longctx.ci.watch.checkpoint_watcher import UNSETTLED, CheckpointWatcher
+from longctx.fixtures.checkpoints.steps import named_steps
 from tests.helpers.checkpoints import CONFIG, TENSORS, files, safetensors, write_step
 
 
@@ -182,6 +184,28 @@ def test_two_checkpoints_of_one_step_are_named_and_not_measured(tmp_path: Path) 
     assert "; move one away, or give --step-pattern" in reason
     one = StepReader(pattern=r"^step-(\d+)$").find(run)
     assert ([step.number for step in one.steps], one.unclear) == ([100, 200], {})
+
+
+@pytest.mark.parametrize(
+    ("names", "line"),
+    [
+        (("epoch-0_step-500", "epoch-1_step-400"), "each epoch .*: step 400 of epoch 1 is lower than step 500"),
+        (("stage1-step9000-tokens4B", "stage2-ingredient1-step50"), "each stage .*: step 50 of stage 2 is lower than"),
+        (("Phase2_checkpoint-7", "Phase1_checkpoint-8"), "step 7 of phase 2 is lower than step 8 of phase 1; give"),
+        (("ep0-ba20", "ep1-ba40", "epoch=2-step=900", "epoch=3-step=1200-v1", "stage3-x", "steps-1-stage4"), None),
+    ],
+)  # fmt: skip
+def test_steps_that_begin_again_with_a_part_of_the_run_have_no_order(
+    names: tuple[str, ...], line: str | None, tmp_path: Path
+) -> None:
+    found = StepReader().find(folders(tmp_path, "step-10000", *names))
+    refused = {path.name for path in found.unclear} - {"stage3-x"}
+    assert refused == (set(names) if line else set())
+    assert line is None or re.search(line, found.unclear[tmp_path / names[0]])
+    if line:
+        low, high = sorted((tmp_path / name for name in names), key=lambda path: named_steps(path.name))
+        with pytest.raises(CheckpointsError, match=r"^--checkpoints: .*begin again"):
+            between([f"{tmp_path}/*"], low, high, StepReader())
 
 
 @pytest.mark.parametrize(
