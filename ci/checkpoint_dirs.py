@@ -149,7 +149,7 @@ def _restarts(steps: Iterable[Step]) -> dict[Path, str]:
     for step in steps:
         if match := PART.search(step.name.lower()):
             by_word.setdefault(match[1], []).append((step.number, int(match[2]), step.path))
-    unclear = {}
+    unclear: dict[Path, str] = {}
     for word, places in by_word.items():
         for one, other in itertools.pairwise(sorted(places)):
             if one[1] > other[1]:
