@@ -6,14 +6,7 @@ import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from longctx.ci.bisect.compare import (
-    Bounds,
-    Comparison,
-    Suite,
-    compare_step,
-    regression_gate,
-    search_bounds,
-)
+from longctx.ci.bisect.compare import Bounds, Comparison, Suite, compare_step, regression_gate, search_bounds
 from longctx.ci.bisect.endpoints import Endpoints, extended
 from longctx.ci.bisect.journal_stats import Cost, Flip, JournalStats, SampleScores
 from longctx.ci.bisect.posterior import EndpointVotes, Posterior, Reading

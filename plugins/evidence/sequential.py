@@ -20,12 +20,7 @@ from longctx.plugins.evidence.clusters import (
 from longctx.plugins.evidence.e_process import TIE_TOLERANCE, Floats
 from longctx.plugins.evidence.haystacks import level_p_values
 from longctx.plugins.evidence.sign_flips import loss_p_value
-from longctx.plugins.evidence.statistics import (
-    Decision,
-    decide_level,
-    first_decision,
-    paired_evidence,
-)
+from longctx.plugins.evidence.statistics import Decision, decide_level, first_decision, paired_evidence
 
 # The most clusters offered to workers beyond the finished ones; a large run's workers hold fewer at a time.
 MAX_CLUSTERS_AHEAD = 1024
@@ -210,13 +205,7 @@ class InterimAnalysis:
         return self.decision is not None or self.is_precise
 
 
-def analyze(
-    hypothesis: Hypothesis,
-    queue: ClusteredQueue,
-    scores: Scores,
-    *,
-    full: bool = False,
-) -> InterimAnalysis:
+def analyze(hypothesis: Hypothesis, queue: ClusteredQueue, scores: Scores, *, full: bool = False) -> InterimAnalysis:
     """Test a hypothesis on the finished prefix of a queue. With `full` a verdict waits for all samples."""
     means = queue.weighted_means(scores)
     of_all = _of_model(hypothesis, queue, means)

@@ -22,15 +22,7 @@ from longctx.fixtures.shown_text import one_line, visible, visible_data
 from longctx.plugins.report.charts import Chart, Series, chart, level_axis, score_axis, score_charts, value_axis
 from longctx.plugins.report.html.page import render
 from longctx.plugins.report.sections.suites import frontier_means
-from longctx.plugins.report.tables import (
-    Cell,
-    Row,
-    Table,
-    shares_text,
-    short_length,
-    text_row,
-    verdict_cell,
-)
+from longctx.plugins.report.tables import Cell, Row, Table, shares_text, short_length, text_row, verdict_cell
 from longctx.plugins.thresholds.records import CATEGORIES
 
 RULER, HELMET = "RULER", "HELMET"

@@ -12,21 +12,10 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from longctx.fixtures.records import (
-    Case,
-    CaseResult,
-    Likelihood,
-    Reason,
-    UndecidedEffect,
-    Verdict,
-    VerdictWord,
-)
+from longctx.fixtures.records import Case, CaseResult, Likelihood, Reason, UndecidedEffect, Verdict, VerdictWord
 from longctx.plugins.evidence.clusters import ESTIMATE_ALPHA, ClusteredQueue, SampleRef
 from longctx.plugins.evidence.e_process import TIE_TOLERANCE
-from longctx.plugins.evidence.effective_length import (
-    effective_length,
-    weighted_average,
-)
+from longctx.plugins.evidence.effective_length import effective_length, weighted_average
 from longctx.plugins.evidence.haystacks import correlation, level_interval
 from longctx.plugins.evidence.points import to_points
 from longctx.plugins.evidence.sequential import Hypothesis, InterimAnalysis

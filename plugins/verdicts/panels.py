@@ -190,13 +190,7 @@ class Panel:
             return self.queue(case_ids)
         return ClusteredQueue([ref for ref in self._uniform_order if ref.case_id in case_ids], self.cases)
 
-    def analyze(
-        self,
-        hypothesis: Hypothesis,
-        scores: Scores,
-        *,
-        failed: Collection[str] = (),
-    ) -> InterimAnalysis:
+    def analyze(self, hypothesis: Hypothesis, scores: Scores, *, failed: Collection[str] = ()) -> InterimAnalysis:
         """Test a hypothesis on its cases without the failed ones, so that an error does not hold up the others."""
         queue = self.queue(hypothesis.case_ids.difference(failed))
         return analyze(hypothesis, queue, scores, full=self.full)
