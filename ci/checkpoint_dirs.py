@@ -10,10 +10,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from longctx.fixtures.checkpoints.checkpoint import ADAPTER_CONFIG, CheckpointSource, read_checkpoint, read_source
+from longctx.fixtures.checkpoints.checkpoint import ADAPTER_CONFIG, read_checkpoint, read_source
 from longctx.fixtures.checkpoints.safetensors import CheckpointError
 from longctx.fixtures.checkpoints.steps import MOST_DEPTH, UNITS, models_below, named_steps, recorded_step
 from longctx.fixtures.outside_files import absolute, expanded
+from longctx.fixtures.records.report import ReportSource
 
 NUMBERED = re.compile(r"\d")
 # Parts of a training run, in each of which steps may begin again.
@@ -180,7 +181,7 @@ def fingerprint_of(path: Path, *, option: str, options: Sequence[str]) -> str:
     return read_checkpoint(str(path), option=option, trust_remote_code="--trust-remote-code" in options).fingerprint
 
 
-def source_in(path: Path, options: Sequence[str]) -> CheckpointSource | None:
+def source_in(path: Path, options: Sequence[str]) -> ReportSource | None:
     """Return the adapter or raw checkpoint in a directory, as a run with `options` reads it; None for all others."""
     names = [word.partition("=")[0] for word in options]
     tokenizer = None

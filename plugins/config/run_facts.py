@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from longctx.fixtures.checkpoints.checkpoint import Checkpoint
-from longctx.fixtures.checkpoints.differences import Difference
 from longctx.fixtures.records import Case, Options
+from longctx.fixtures.records.report import ReportDifference
 from longctx.plugins.thresholds.records import Reference, Thresholds
 
 
@@ -31,7 +31,7 @@ class Baseline:
     """True if its tokenizer is another one, whose ids of every prompt have to be compared with the model's."""
     limit: str = ""
     """The reason why nothing can be added to the results of a report; empty if something can, or need not."""
-    differences: tuple[Difference, ...] | None = None
+    differences: tuple[ReportDifference, ...] | None = None
     """What differs between the two checkpoints besides the values of weights; None unless both are on disk."""
 
 

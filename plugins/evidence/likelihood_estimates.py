@@ -12,15 +12,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 
 from longctx.fixtures.records import Likelihood
+from longctx.fixtures.records.report_parts import CaseLikelihood, LikelihoodChanges, MeanEstimate
 from longctx.plugins.evidence.clusters import ClusteredQueue, SampleRef
 from longctx.plugins.evidence.e_process import Floats, log_evidence
 from longctx.plugins.evidence.haystacks import Ints, clustered_error, mean_interval
+from longctx.plugins.evidence.points import to_points
 from longctx.plugins.evidence.statistics import interval
 
 NLL_CLIP = 10.0
@@ -33,59 +34,6 @@ BISECTIONS = 16
 
 Likelihoods = Mapping[SampleRef, Likelihood]
 Value = Callable[[Likelihood], float]
-
-
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """A mean over clusters with two confidence intervals."""
-
-    mean: float
-    low: float
-    """The lower end of the interval of the mean of all planned samples."""
-    high: float
-    model_low: float
-    """The lower end of the interval of the model's mean; all samples on one haystack are one observation."""
-    model_high: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LikelihoodEstimates:
-    """The estimates on some cases of one panel; nats per gold token unless a field says otherwise."""
-
-    samples: int
-    planned: int
-    """The number of planned samples of these cases."""
-    clipped: int
-    """The number of samples of which at least one loss or difference was clipped."""
-    nll: Estimate
-    """The loss of the gold answer after the full prompt."""
-    nll_after_first: Estimate
-    """The same without the first gold token, which carries most of the effect of the format."""
-    query: Estimate
-    """The loss after the prompt without the context."""
-    evidence: Estimate
-    """The loss after the prompt with the evidence alone; if it rises, short contexts have suffered."""
-    gain: Estimate
-    gain_after_first: Estimate
-    recovery: Estimate | None
-    """The share of the evidence's gain that the full prompt reaches; None where the evidence gains too little."""
-    greedy: Estimate
-    """The share of gold answers of which every token is the most probable one."""
-    margin: Estimate | None
-    """None without a sample that has a foil."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LikelihoodChange:
-    """The mean differences model - baseline on the same samples, in nats."""
-
-    pairs: int
-    """The number of compared clusters."""
-    nll: Estimate
-    nll_error: float | None
-    """The standard error of the mean difference of `nll`, clustered by haystack; None for fewer than two haystacks."""
-    gain: Estimate
-    evidence: Estimate
 
 
 def gain_of(item: Likelihood) -> float:
@@ -110,7 +58,7 @@ def difference_means(queue: ClusteredQueue, known: Likelihoods, value: Value, st
     return queue.weighted_means({ref: _clipped(value(item)) / DIFFERENCE_CLIP for ref, item in known.items()}, stop)
 
 
-def estimates(queue: ClusteredQueue, known: Likelihoods, *, clusters: int, alpha: float) -> LikelihoodEstimates | None:
+def estimates(queue: ClusteredQueue, known: Likelihoods, *, clusters: int, alpha: float) -> CaseLikelihood | None:
     """Return the estimates from the first `clusters` of a queue; None without any.
 
     Each interval misses its mean with probability `alpha` at most.
@@ -119,16 +67,19 @@ def estimates(queue: ClusteredQueue, known: Likelihoods, *, clusters: int, alpha
         return None
     used = {ref: known[ref] for ref in queue.refs[: queue.sample_count(clusters)]}
 
-    def loss(value: Value) -> Estimate:
+    def loss(value: Value) -> MeanEstimate:
         shares = queue.weighted_means({ref: min(value(item), NLL_CLIP) / NLL_CLIP for ref, item in used.items()})
         return _estimate(queue, shares, alpha, lambda share: min(NLL_CLIP, NLL_CLIP * queue.scale * share))
 
-    def difference(value: Value) -> Estimate:
+    def difference(value: Value) -> MeanEstimate:
         return _difference(queue, difference_means(queue, used, value), alpha)
+
+    def percent(share: float) -> float:
+        return to_points(min(1.0, queue.scale * share))
 
     greedy = queue.weighted_means({ref: float(item.full.is_greedy) for ref, item in used.items()})
     gains, most = (difference_means(queue, used, value) for value in (gain_of, evidence_gain_of))
-    return LikelihoodEstimates(
+    return CaseLikelihood(
         samples=len(used),
         planned=len(queue.refs),
         clipped=sum(map(_is_clipped, used.values())),
@@ -139,14 +90,14 @@ def estimates(queue: ClusteredQueue, known: Likelihoods, *, clusters: int, alpha
         gain=difference(gain_of),
         gain_after_first=difference(_gain_after_first),
         recovery=recovery_estimate(gains.tobytes(), most.tobytes(), queue, alpha),
-        greedy=_estimate(queue, greedy, alpha, lambda share: min(1.0, queue.scale * share)),
+        greedy=_estimate(queue, greedy, alpha, percent),
         margin=margin_estimate(queue, used, clusters=clusters, alpha=alpha),
     )
 
 
 def change(
     queue: ClusteredQueue, known: Likelihoods, baseline: Likelihoods, *, alpha: float
-) -> LikelihoodChange | None:
+) -> LikelihoodChanges | None:
     """Return the differences on the finished clusters that the two models share; None without any."""
     both = {ref: (known[ref], baseline[ref]) for ref in known.keys() & baseline.keys()}
 
@@ -158,7 +109,7 @@ def change(
     if not nll.size:
         return None
     error = clustered_error(nll, queue.haystacks.of_cluster[: nll.size])
-    return LikelihoodChange(
+    return LikelihoodChanges(
         pairs=len(nll),
         nll=_difference(queue, nll, alpha),
         nll_error=None if error is None else DIFFERENCE_CLIP * queue.scale * error,
@@ -167,7 +118,7 @@ def change(
     )
 
 
-def margin_estimate(queue: ClusteredQueue, known: Likelihoods, *, clusters: int, alpha: float) -> Estimate | None:
+def margin_estimate(queue: ClusteredQueue, known: Likelihoods, *, clusters: int, alpha: float) -> MeanEstimate | None:
     """Return gold - foil over the first clusters; None without a sample that has a foil.
 
     Whether a sample has a foil is known before any answer, so the others may be left out.
@@ -184,33 +135,39 @@ def margin_estimate(queue: ClusteredQueue, known: Likelihoods, *, clusters: int,
     population = sum(cluster[0].case_id in cases for cluster in queue.clusters)
     haystacks = queue.haystacks.of_cluster[list(means)]
     differences = np.array(list(means.values()))
-    bounds = _bounds((differences + 1) / 2, alpha, population, haystacks)
-    return Estimate(DIFFERENCE_CLIP * _mean(differences), *(DIFFERENCE_CLIP * (2 * bound - 1) for bound in bounds))
+    return _mean_estimate(
+        (differences + 1) / 2, alpha, population, haystacks, lambda share: DIFFERENCE_CLIP * (2 * share - 1)
+    )
 
 
-def _difference(queue: ClusteredQueue, means: Floats, alpha: float) -> Estimate:
+def _difference(queue: ClusteredQueue, means: Floats, alpha: float) -> MeanEstimate:
     def value(share: float) -> float:
         return min(max(DIFFERENCE_CLIP * queue.scale * (2 * share - 1), -DIFFERENCE_CLIP), DIFFERENCE_CLIP)
 
     return _estimate(queue, (means + 1) / 2, alpha, value)
 
 
-def _estimate(queue: ClusteredQueue, shares: Floats, alpha: float, value: Callable[[float], float]) -> Estimate:
-    """Return the estimate of shares from 0 to 1, converted by `value`."""
-    bounds = _bounds(shares, alpha, len(queue.clusters), queue.haystacks.of_cluster[: shares.size])
-    return Estimate(*map(value, (_mean(shares), *bounds)))
+def _estimate(queue: ClusteredQueue, shares: Floats, alpha: float, value: Callable[[float], float]) -> MeanEstimate:
+    haystacks = queue.haystacks.of_cluster[: shares.size]
+    return _mean_estimate(shares, alpha, len(queue.clusters), haystacks, value)
 
 
-def _bounds(shares: Floats, alpha: float, population: int, haystacks: Ints) -> tuple[float, float, float, float]:
-    """Return the interval of the mean of the planned samples, and that of the model's mean."""
+def _mean_estimate(
+    shares: Floats, alpha: float, population: int, haystacks: Ints, value: Callable[[float], float]
+) -> MeanEstimate:
+    """Return the mean of shares from 0 to 1 with its intervals, all converted by `value`."""
     low, high = interval(shares, alpha=alpha, population=population)
     model_low, model_high = mean_interval(shares, haystacks, alpha=alpha)
-    return low, high, max(0.0, model_low), min(1.0, model_high)
+    return MeanEstimate(
+        mean=value(math.fsum(shares) / len(shares)),
+        interval=(value(low), value(high)),
+        model_interval=(value(max(0.0, model_low)), value(min(1.0, model_high))),
+    )
 
 
 @lru_cache(maxsize=256)
-def recovery_estimate(gains: bytes, evidence_gains: bytes, queue: ClusteredQueue, alpha: float) -> Estimate | None:
-    """Return the ratio of the sums of two arrays of cluster means, from -1 to 1; None where it is undefined.
+def recovery_estimate(gains: bytes, evidence_gains: bytes, queue: ClusteredQueue, alpha: float) -> MeanEstimate | None:
+    """Return the ratio of the sums of two arrays of cluster means in points; None where it is undefined.
 
     An interval holds every ratio r for which no look has refuted that gains - r x evidence gains has the mean 0.
     """
@@ -231,16 +188,17 @@ def recovery_estimate(gains: bytes, evidence_gains: bytes, queue: ClusteredQueue
         low, _ = mean_interval(values, queue.haystacks.of_cluster[: values.size], alpha=alpha)
         return low > 0.5
 
-    return Estimate(ratio, *_ratio_bounds(is_refuted, ratio), *_ratio_bounds(is_refuted_of_model, ratio))
+    planned, of_model = _ratio_bounds(is_refuted, ratio), _ratio_bounds(is_refuted_of_model, ratio)
+    return MeanEstimate(mean=to_points(ratio), interval=planned, model_interval=of_model)
 
 
 def _ratio_bounds(is_refuted: Callable[[float, int], bool], ratio: float) -> tuple[float, float]:
-    """Return the interval of a ratio; `is_refuted` takes a ratio, and 1 for being too low or -1 for too high."""
+    """Return the interval of a ratio in points; `is_refuted` takes a ratio, and 1 for too low or -1 for too high."""
     start, end = RECOVERY_RANGE
     inner = min(max(ratio, start), end)
     low = _last_refuted(lambda candidate: is_refuted(candidate, 1), start, inner)
     high = _last_refuted(lambda candidate: is_refuted(candidate, -1), end, inner)
-    return min(low, ratio), max(high, ratio)
+    return to_points(min(low, ratio)), to_points(max(high, ratio))
 
 
 def recovery_differences(gains: Floats, evidence_gains: Floats, ratio: float) -> Floats:
@@ -265,7 +223,3 @@ def _clipped(value: float) -> float:
 def _is_clipped(item: Likelihood) -> bool:
     losses = (item.full.nll, item.query.nll, item.evidence.nll)
     return max(losses) > NLL_CLIP or max(abs(gain_of(item)), abs(evidence_gain_of(item))) > DIFFERENCE_CLIP
-
-
-def _mean(means: Floats) -> float:
-    return math.fsum(means) / len(means)

@@ -45,7 +45,7 @@ from longctx.plugins.report.sections.suites import (
     question_sets,
     wording_twins,
 )
-from longctx.plugins.report.summary import RunSummary, source_of
+from longctx.plugins.report.summary import RunSummary
 from longctx.plugins.report.tables import DEPTH_BINS
 from longctx.plugins.verdicts.diagnoses import case_blocks
 from longctx.plugins.verdicts.evaluate import blocks
@@ -107,7 +107,7 @@ def _model(summary: RunSummary) -> ReportModel:
         execution=summary.execution and dict(summary.execution),
         chat_template=summary.run.chat,
         calibration=checkpoint.calibration,
-        source=source_of(checkpoint),
+        source=checkpoint.source,
         quantization=quantization(checkpoint.config),
         thought=(facts.thought or None) if facts else None,
         thought_warning=summary.run.thought_warning or None,

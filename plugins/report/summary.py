@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from longctx.fixtures.checkpoints.checkpoint import Checkpoint
 from longctx.fixtures.records import PropertyFinding
-from longctx.fixtures.records.report import ReportSource
 from longctx.fixtures.records.results import EngineFacts
 from longctx.plugins.config.run_facts import RunFacts
 from longctx.plugins.verdicts.evaluation import Evaluation
@@ -41,10 +39,3 @@ class RunSummary:
     """The file of every report that the run writes, by the option that asks for it, such as `report_json`."""
     exit_code: int | None = None
     """The exit code of the process before its reports are written; None if the verdicts alone decide it."""
-
-
-def source_of(checkpoint: Checkpoint | None) -> ReportSource | None:
-    """Return the source of a checkpoint for this run; None for one on disk, and without a checkpoint."""
-    if checkpoint is None or checkpoint.source is None:
-        return None
-    return ReportSource(**asdict(checkpoint.source))

@@ -137,9 +137,9 @@ def fails(run: Run, evaluation: Evaluation) -> bool:
     narrowed = evaluation.is_narrowed(run.wanted)
     if any(blocks(verdict, narrowed=narrowed) for verdict in evaluation.verdicts):
         return True
-    if evaluation.endings_block:
+    if evaluation.endings is not None and evaluation.endings.fails:
         return True
-    if any(one.bad and case_blocks(one, run.thresholds) for one in evaluation.diagnoses.values()):
+    if any(case_blocks(one, run.thresholds) for one in evaluation.diagnoses.values()):
         return True
     # A case that was to be retried and never was, or whose results cannot be read, has no failed test.
     results = evaluation.measured.results

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from longctx.fixtures.records import CaseResult
+from longctx.fixtures.records.report import CaseComparison, ReportEndings
 from longctx.plugins.evidence.e_process import Floats
 from longctx.plugins.evidence.haystacks import (
     HaystackCorrelation,
@@ -50,44 +51,19 @@ class Diagnosis:
     """The lowest acceptable score; None if the thresholds file sets none for the task."""
     below: bool
     """True if the case is shown to be below its floor, at the false discovery rate that holds over all cases."""
-    difference: float | None
-    """The mean of model - baseline over all pairs; None without pairs."""
-    difference_interval: tuple[float, float] | None
-    """The confidence interval around the difference of the models, not only of the planned samples."""
-    flips: tuple[int, int]
-    """The number of clusters that became worse and the number that became better."""
-    votes: tuple[int, int]
-    """The number of haystacks whose samples together became worse, and the number that became better."""
-    no_vote: str | None
-    """The reason why no haystack has a vote, such as "both at 100"; None if one has, and without pairs."""
-    pairs: int
-    """The number of clusters that were compared."""
-    dropped: bool
-    """True if the case is shown to be worse than the baseline, at the same false discovery rate."""
+    comparison: CaseComparison
+    """The test against the baseline; without pairs where there is none."""
 
     @property
     def bad(self) -> bool:
-        return self.below or self.dropped
+        return self.below or self.comparison.dropped
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Endings:
-    """The answers of a model and its baseline that ended by themselves, of the samples where both are known."""
-
-    pairs: int
-    model: int
-    baseline: int
-    p_value: float
-    """The probability that so many endings are lost by an unchanged model; 1 if none are."""
-    is_lost: bool
-    """True if the model is shown to end fewer: by its part of the run's error where that fails the run."""
-
-
-def compare_endings(evaluator: GateEvaluator) -> Endings | None:
+def compare_endings(evaluator: GateEvaluator) -> ReportEndings | None:
     """Return the comparison over all cases, tested as scores are; None if no pair of answers is known."""
     thresholds = evaluator.thresholds
-    error = 1 - thresholds.verdict.confidence
-    if thresholds.regression.endings == "fail":
+    error, blocks = 1 - thresholds.verdict.confidence, thresholds.regression.endings == "fail"
+    if blocks:
         error = shared_error(thresholds, evaluator.measured.scope)
     lost: dict[tuple[str, int], list[int]] = {}
     pairs = []
@@ -103,18 +79,19 @@ def compare_endings(evaluator: GateEvaluator) -> Endings | None:
         return None
     sums = np.array([sum(values) for values in lost.values()], dtype=np.float64)
     p_value = loss_p_value(sums, np.array([len(values) for values in lost.values()], dtype=np.float64))
-    return Endings(
+    return ReportEndings(
         pairs=len(pairs),
         model=sum(own for own, _ in pairs),
         baseline=sum(other for _, other in pairs),
         p_value=p_value,
-        is_lost=p_value <= error,
+        lost=p_value <= error,
+        fails=blocks and p_value <= error,
     )
 
 
 def case_blocks(diagnosis: Diagnosis, thresholds: Thresholds) -> bool:
     """Return True if the case fails the run: a floor always does, a loss against the baseline if `cases` says so."""
-    return diagnosis.below or (diagnosis.dropped and thresholds.regression.cases == "fail")
+    return diagnosis.below or (diagnosis.comparison.dropped and thresholds.regression.cases == "fail")
 
 
 def diagnoses(evaluator: GateEvaluator) -> dict[str, Diagnosis]:
@@ -201,6 +178,7 @@ def _diagnosis(
     differences = np.array(result.differences)
     pairs = len(differences)
     bounds = difference_interval([[(differences, haystacks[:pairs])]], alpha=alpha) if pairs else None
+    worse, better = flips(differences)
     no_vote = None
     if pairs and not differences.any():
         levels = frozenset(evidence[:pairs].tolist())
@@ -213,11 +191,15 @@ def _diagnosis(
         correlation=correlation([(evidence, haystacks[: len(evidence)])]),
         floor=floor,
         below=below,
-        difference=to_points(math.fsum(differences) / pairs) if pairs else None,
-        difference_interval=bounds and (to_points(bounds[0]), to_points(bounds[1])),
-        flips=flips(differences),
-        votes=votes,
-        no_vote=no_vote,
-        pairs=pairs,
-        dropped=dropped,
+        comparison=CaseComparison(
+            difference=to_points(math.fsum(differences) / pairs) if pairs else None,
+            interval=bounds and (to_points(bounds[0]), to_points(bounds[1])),
+            worse=worse,
+            better=better,
+            haystacks_worse=votes[0],
+            haystacks_better=votes[1],
+            no_vote=no_vote,
+            pairs=pairs,
+            dropped=dropped,
+        ),
     )

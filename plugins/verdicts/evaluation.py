@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from longctx.fixtures.records import Case, Verdict
+from longctx.fixtures.records.report import ReportEndings
 from longctx.plugins.thresholds.records import CATEGORIES, Gate, Thresholds
-from longctx.plugins.verdicts.diagnoses import Diagnosis, Endings, compare_endings, diagnoses
+from longctx.plugins.verdicts.diagnoses import Diagnosis, compare_endings, diagnoses
 from longctx.plugins.verdicts.evaluate import GateEvaluator, Measured
 from longctx.plugins.verdicts.hypotheses import HEADLINE, estimate_gate
 from longctx.plugins.verdicts.likelihood_gates import PanelLikelihood, likelihood_verdicts, panel_likelihoods
@@ -36,18 +37,12 @@ class Evaluation:
     """The estimated mean of each HELMET category."""
     likelihood: tuple[PanelLikelihood, ...] = ()
     """The likelihoods of gold answers on every panel where some were measured."""
-    endings: Endings | None = None
+    endings: ReportEndings | None = None
     """The answers that ended by themselves, compared with the baseline's; None if nothing was compared."""
 
     def is_narrowed(self, wanted: Sequence[Case]) -> bool:
         """Return True if some of the wanted cases were not selected, or an interruption ended the run."""
         return bool(self.measured.unfinished) or len(self.measured.scope.cases) < len(wanted)
-
-    @property
-    def endings_block(self) -> bool:
-        """True if a loss of answers that end by themselves fails the run."""
-        is_lost = self.endings is not None and self.endings.is_lost
-        return is_lost and self.thresholds.regression.endings == "fail"
 
 
 def evaluate(thresholds: Thresholds, measured: Measured) -> Evaluation:

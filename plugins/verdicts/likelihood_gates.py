@@ -8,10 +8,11 @@ likelihood ranks fluency.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from longctx.fixtures.records import Reason, Verdict, VerdictWord
+from longctx.fixtures.records.report_parts import CaseLikelihood, LikelihoodChanges, MeanEstimate
 from longctx.plugins.evidence.clusters import (
     CLUSTERS_PER_LOOK,
     ESTIMATE_ALPHA,
@@ -21,9 +22,6 @@ from longctx.plugins.evidence.clusters import (
 )
 from longctx.plugins.evidence.likelihood_estimates import (
     DIFFERENCE_CLIP,
-    Estimate,
-    LikelihoodChange,
-    LikelihoodEstimates,
     Likelihoods,
     change,
     difference_means,
@@ -35,7 +33,7 @@ from longctx.plugins.evidence.likelihood_estimates import (
     recovery_differences,
     recovery_estimate,
 )
-from longctx.plugins.evidence.points import from_points, to_points
+from longctx.plugins.evidence.points import from_points
 from longctx.plugins.evidence.statistics import Decision, decide_level
 from longctx.plugins.thresholds.records import Gate, Thresholds
 from longctx.plugins.verdicts.evaluate import GateEvaluator
@@ -208,15 +206,13 @@ def _measured_verdict(
     if result is None:
         return replace(verdict, verdict="undecided", because="too few samples")
     # A gain in nats, or a recovery in points.
-    estimate: Estimate | None = result.gain
-    if gate.measure == "recovery":
-        estimate = result.recovery and Estimate(*map(to_points, astuple(result.recovery)))
+    estimate = result.recovery if gate.measure == "recovery" else result.gain
     word, because = _judged(_decide(gate, queue, known, rule.alpha), estimate, result.margin)
     return replace(
         verdict,
         measured=None if estimate is None else estimate.mean,
-        interval=None if estimate is None else (estimate.low, estimate.high),
-        model_interval=None if estimate is None else (estimate.model_low, estimate.model_high),
+        interval=None if estimate is None else estimate.interval,
+        model_interval=None if estimate is None else estimate.model_interval,
         confidence=1 - 2 * rule.alpha if estimate else None,
         samples=result.samples,
         verdict=word,
@@ -226,7 +222,7 @@ def _measured_verdict(
 
 
 def _judged(
-    decision: Decision | None, estimate: Estimate | None, margin: Estimate | None
+    decision: Decision | None, estimate: MeanEstimate | None, margin: MeanEstimate | None
 ) -> tuple[VerdictWord, Reason | None]:
     """Return the verdict and its reason, given the estimates of the gate's measure and of the distance from foils."""
     if estimate is None:
@@ -246,10 +242,10 @@ class PanelLikelihood:
 
     family: str
     length: int
-    pooled: LikelihoodEstimates
-    cases: Mapping[str, LikelihoodEstimates]
+    pooled: CaseLikelihood
+    cases: Mapping[str, CaseLikelihood]
     """By case id."""
-    change: LikelihoodChange | None
+    change: LikelihoodChanges | None
     """The comparison with the baseline; None without one."""
 
 
@@ -266,7 +262,7 @@ def panel_likelihoods(evaluator: GateEvaluator) -> tuple[PanelLikelihood, ...]:
         if pooled is None:
             continue
         used = {ref: known[ref] for ref in queue.refs[: queue.sample_count(clusters)]}
-        by_case: dict[str, LikelihoodEstimates] = {}
+        by_case: dict[str, CaseLikelihood] = {}
         for case_id in panel.cases:
             case_queue = panel.uniform_queue({case_id})
             own = {ref: used[ref] for ref in case_queue.refs if ref in used}

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from longctx.fixtures.records import Reason, UndecidedReason, Verdict, VerdictWord
+from longctx.fixtures.records.report import CaseComparison
 from longctx.plugins.gate_tests import REPORTED_ONLY, _case_reports, _gate_reports
 from longctx.plugins.thresholds.records import RegressionSettings
 from longctx.plugins.verdicts.diagnoses import Diagnosis
@@ -15,8 +17,11 @@ from tests.helpers.queues import thresholds
 
 WORDS: tuple[VerdictWord, ...] = ("pass", "fail", "undecided", "error", "not measured")
 BAD = Diagnosis(
-    score=61.5, interval=(50.0, 70.0), floor=90.0, below=True, difference=-12.25, difference_interval=(-20.0, -4.0),
-    flips=(9, 2), votes=(4, 1), no_vote=None, pairs=57, dropped=True, haystacks=8, correlation=None,
+    score=61.5, interval=(50.0, 70.0), floor=90.0, below=True, haystacks=8, correlation=None,
+    comparison=CaseComparison(
+        difference=-12.25, interval=(-20.0, -4.0), worse=9, better=2, haystacks_worse=4, haystacks_better=1, pairs=57,
+        dropped=True,
+    ),
 )  # fmt: skip
 
 
@@ -111,7 +116,7 @@ def test_an_undecided_verdict_that_counts_as_a_pass_is_shown_as_skipped() -> Non
     ],
 )
 def test_a_regressed_case_is_a_failed_test_with_its_reason(below: bool, dropped: bool, message: str) -> None:
-    diagnosis = replace(BAD, below=below, dropped=dropped)
+    diagnosis = replace(BAD, below=below, comparison=structs.replace(BAD.comparison, dropped=dropped))
     strict = replace(thresholds(), regression=RegressionSettings(cases="fail"))
     report, teardown = _case_reports("test_ruler[vt-4k]", diagnosis, strict, place="t.toml")
     assert (report.nodeid, report.outcome, report.when) == ("t.toml::case[vt-4k]", "failed", "call")

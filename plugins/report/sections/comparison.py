@@ -6,10 +6,8 @@ import os
 import shlex
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict
 from statistics import fmean
 
-from longctx.fixtures.checkpoints.differences import Difference
 from longctx.fixtures.outside_files import absolute
 from longctx.fixtures.records import CaseResult
 from longctx.fixtures.records.report import (
@@ -23,7 +21,7 @@ from longctx.fixtures.records.report import (
 from longctx.plugins.config.run_facts import Baseline
 from longctx.plugins.evidence.points import to_points
 from longctx.plugins.report.charts import difference_class
-from longctx.plugins.report.summary import RunSummary, source_of
+from longctx.plugins.report.summary import RunSummary
 from longctx.plugins.report.tables import (
     Cell,
     Note,
@@ -38,7 +36,6 @@ from longctx.plugins.report.tables import (
     tested_lengths,
 )
 from longctx.plugins.verdicts.evaluate import Measured
-from longctx.plugins.verdicts.evaluation import Evaluation
 
 MOST_DROPPED = 10
 MOST_DIFFERENCES = 6
@@ -50,57 +47,25 @@ def regression(summary: RunSummary) -> RegressionSummary | None:
     baseline = run.baseline
     if baseline is None:
         return None
+    source = None if baseline.checkpoint is None else baseline.checkpoint.source
     thresholds = run.thresholds.regression
     execution = dict(summary.baseline_execution or baseline.execution)
     return RegressionSummary(
         baseline=ComparedModel(
             name=baseline.name,
             fingerprint=baseline.fingerprint,
-            source=source_of(baseline.checkpoint),
+            source=source,
             engine=execution.get("engine") or "hf",
             execution=execution or None,
         ),
         scores=_baseline_scores(evaluation.measured),
         drop=thresholds.drop,
         false_discoveries=thresholds.false_discoveries,
-        cases={
-            case_id: CaseComparison(
-                difference=diagnosis.difference,
-                interval=diagnosis.difference_interval,
-                worse=diagnosis.flips[0],
-                better=diagnosis.flips[1],
-                haystacks_worse=diagnosis.votes[0],
-                haystacks_better=diagnosis.votes[1],
-                no_vote=diagnosis.no_vote,
-                pairs=diagnosis.pairs,
-                dropped=diagnosis.dropped,
-            )
-            for case_id, diagnosis in evaluation.diagnoses.items()
-        },
-        differences=_differences(baseline),
-        endings=_endings(evaluation),
+        cases={case_id: diagnosis.comparison for case_id, diagnosis in evaluation.diagnoses.items()},
+        differences=baseline.differences,
+        endings=evaluation.endings,
         cause=_cause_command(summary, baseline),
     )
-
-
-def _endings(evaluation: Evaluation) -> ReportEndings | None:
-    endings = evaluation.endings
-    if endings is None:
-        return None
-    return ReportEndings(
-        pairs=endings.pairs,
-        model=endings.model,
-        baseline=endings.baseline,
-        p_value=endings.p_value,
-        lost=endings.is_lost,
-        fails=evaluation.endings_block,
-    )
-
-
-def _differences(baseline: Baseline) -> tuple[ReportDifference, ...] | None:
-    if baseline.differences is None:
-        return None
-    return tuple(ReportDifference(**asdict(difference)) for difference in baseline.differences)
 
 
 def _cause_command(summary: RunSummary, baseline: Baseline) -> str | None:
@@ -115,10 +80,10 @@ def _cause_command(summary: RunSummary, baseline: Baseline) -> str | None:
     has_lost = any(verdict.kind == "regression" and verdict.verdict == "fail" for verdict in evaluation.verdicts)
     lost = {}
     for case_id, diagnosis in evaluation.diagnoses.items():
-        worse, better = diagnosis.flips
-        is_worse = diagnosis.dropped or (has_lost and worse > better)
+        compared = diagnosis.comparison
+        is_worse = compared.dropped or (has_lost and compared.worse > compared.better)
         if is_worse and evaluation.measured.results[case_id].case.has_gold:
-            lost[case_id] = worse
+            lost[case_id] = compared.worse
     if not lost:
         return None
     words = ["longctx", "diagnose", str(absolute(good)), str(absolute(model))]
@@ -190,7 +155,7 @@ def endings_text(endings: ReportEndings) -> str:
     )
 
 
-def difference_text(differences: Sequence[Difference | ReportDifference], *, is_same: bool) -> str:
+def difference_text(differences: Sequence[ReportDifference], *, is_same: bool) -> str:
     """Return in one line what differs between the files of two checkpoints, which may be the same one."""
     if is_same:
         return "the model is the baseline itself"
@@ -201,7 +166,7 @@ def difference_text(differences: Sequence[Difference | ReportDifference], *, is_
     return f"other than in the baseline: {'; '.join([*named, *rest])}"
 
 
-def _shown_difference(difference: Difference | ReportDifference) -> str:
+def _shown_difference(difference: ReportDifference) -> str:
     part, name = difference.part, difference.name
     ours, theirs = difference.model, difference.baseline
     if part == "weights" and theirs is None:

@@ -135,10 +135,10 @@ def diagnosis_text(diagnosis: Diagnosis) -> str:
     texts = []
     if diagnosis.below:
         texts.append(f"{shown_number(diagnosis.score)} is below its floor of {diagnosis.floor:g}")
-    if diagnosis.dropped:
-        worse, better = diagnosis.flips
-        counts = f"{worse} worse, {better} better of {diagnosis.pairs} pairs"
-        texts.append(f"{shown_number(diagnosis.difference, signed=True)} against the baseline ({counts})")
+    compared = diagnosis.comparison
+    if compared.dropped:
+        counts = f"{compared.worse} worse, {compared.better} better of {compared.pairs} pairs"
+        texts.append(f"{shown_number(compared.difference, signed=True)} against the baseline ({counts})")
     return "; ".join(texts)
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, fields
 from typing import Any
+
+from msgspec import structs
 
 from longctx.fixtures.records.report import JsonReport, ReportCase
 from longctx.fixtures.records.report_parts import (
@@ -16,15 +17,7 @@ from longctx.fixtures.records.report_parts import (
     MeanEstimate,
 )
 from longctx.plugins.evidence.clusters import ESTIMATE_ALPHA
-from longctx.plugins.evidence.likelihood_estimates import (
-    DIFFERENCE_CLIP,
-    LEAST_EVIDENCE_GAIN,
-    NLL_CLIP,
-    Estimate,
-    LikelihoodChange,
-    LikelihoodEstimates,
-)
-from longctx.plugins.evidence.points import to_points
+from longctx.plugins.evidence.likelihood_estimates import DIFFERENCE_CLIP, LEAST_EVIDENCE_GAIN, NLL_CLIP
 from longctx.plugins.report.tables import Cell, Note, Row, RowKind, Table, short_length
 from longctx.plugins.verdicts.evaluation import Evaluation
 from longctx.plugins.verdicts.likelihood_gates import PanelLikelihood
@@ -51,17 +44,12 @@ def likelihood(evaluation: Evaluation) -> LikelihoodSummary | None:
         return None
     measured = evaluation.measured.likelihoods.values()
     panels = []
+    cases: dict[str, CaseLikelihood] = {}
     for panel in evaluation.likelihood:
-        change = None if panel.change is None else LikelihoodChanges(**_estimates(panel.change))
-        panels.append(
-            LikelihoodPanel(
-                family=panel.family,
-                length=panel.length,
-                **_estimates(panel.pooled),
-                change=change,
-                findings=_findings(panel),
-            )
-        )
+        cases |= panel.cases
+        place: dict[str, Any] = {"family": panel.family, "length": panel.length}
+        pooled = structs.asdict(panel.pooled) | place
+        panels.append(LikelihoodPanel(**pooled, change=panel.change, findings=_findings(panel)))
     return LikelihoodSummary(
         signal="both" if scope.signal == "both" else "likelihood",
         confidence=1 - ESTIMATE_ALPHA,
@@ -73,11 +61,7 @@ def likelihood(evaluation: Evaluation) -> LikelihoodSummary | None:
             reused=sum(item.reused_tokens for item in measured),
         ),
         panels=tuple(panels),
-        cases={
-            case_id: CaseLikelihood(**_estimates(result))
-            for panel in evaluation.likelihood
-            for case_id, result in panel.cases.items()
-        },
+        cases=cases,
     )
 
 
@@ -131,36 +115,20 @@ def _row(name: str, kind: RowKind, entry: CaseLikelihood | LikelihoodChanges, sa
     return Row(name=name, kind=kind, cells=tuple(cells), samples=samples)
 
 
-def _estimates(result: LikelihoodEstimates | LikelihoodChange) -> dict[str, Any]:
-    """Return the fields of a record by name, with its estimates as in the report."""
-    values: dict[str, Any] = {entry.name: getattr(result, entry.name) for entry in fields(result)}
-    for name, value in values.items():
-        if isinstance(value, Estimate):
-            values[name] = _estimate(Estimate(*map(to_points, astuple(value))) if name in IN_POINTS else value)
-    return values
-
-
 def _findings(panel: PanelLikelihood) -> tuple[str, ...]:
     """Return the findings that the numbers alone do not show, one per sentence."""
     lines, change, margin = [], panel.change, panel.pooled.margin
+    loss, evidence = (change.nll, change.evidence) if change is not None else (None, None)
     if margin is not None and margin.low <= 0:
         lines.append("gold answers are not told from distractors, so a gain may be fluency and not retrieval")
-    if change is not None and change.evidence.low > LEAST_CHANGE:
+    if evidence is not None and evidence.low > LEAST_CHANGE:
         lines.append(
-            f"short contexts have suffered: the loss on the evidence alone rose by {change.evidence.mean:.2f} nats, "
+            f"short contexts have suffered: the loss on the evidence alone rose by {evidence.mean:.2f} nats, "
             "so a rise of recovery means nothing"
         )
-    if change is not None and (change.nll.low > LEAST_CHANGE or change.nll.high < -LEAST_CHANGE):
+    if loss is not None and (loss.low > LEAST_CHANGE or loss.high < -LEAST_CHANGE):
         lines.append(
-            f"the loss of the gold answers changed by {change.nll.mean:+.2f} nats against the baseline, "
+            f"the loss of the gold answers changed by {loss.mean:+.2f} nats against the baseline, "
             "by calibration, format or retrieval: answers decide which"
         )
     return tuple(lines)
-
-
-def _estimate(estimate: Estimate) -> MeanEstimate:
-    return MeanEstimate(
-        mean=estimate.mean,
-        interval=(estimate.low, estimate.high),
-        model_interval=(estimate.model_low, estimate.model_high),
-    )

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
-from longctx.fixtures.checkpoints.differences import Difference, differences
+from longctx.fixtures.checkpoints.differences import differences
+from longctx.fixtures.records.report import ReportDifference as Difference
 from tests.helpers.checkpoints import (
     TENSORS,
     WEIGHTS,

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from msgspec import structs
 
-from longctx.fixtures.checkpoints.differences import Difference
 from longctx.fixtures.cli import print_line
 from longctx.fixtures.lengths import parse_length
+from longctx.fixtures.records.report import ReportDifference
 from longctx.plugins.report.document import document, quantization
 from longctx.plugins.report.html.page import details, page
 from longctx.plugins.report.markdown import markdown, markdown_text
@@ -248,7 +248,7 @@ def test_settings_of_the_baseline_are_shown_only_where_they_differ(baseline: dic
 def test_what_differs_from_the_baseline_is_one_line(found: tuple[dict[str, Any], ...] | None, line: str) -> None:
     run = run_summary(samples=2, suite="ruler", lengths=(4096,), paired=True)
     assert run.run.baseline is not None
-    known = None if found is None else tuple(Difference(**difference) for difference in found)
+    known = None if found is None else tuple(ReportDifference(**difference) for difference in found)
     run = replace(run, run=replace(run.run, baseline=replace(run.run.baseline, differences=known)))
     texts = [note.text for note in comparison_notes(document(run)) if note.name == "differs"]
     assert line in texts[0] if line else not texts
@@ -280,7 +280,12 @@ def test_a_loss_names_the_command_that_looks_for_its_cause(tmp_path: Path) -> No
         for case_id, found in evaluation.measured.results.items()
     }
     diagnoses = {
-        case_id: replace(found, dropped=True, flips=(worse.get(results[case_id].case.task, 1), 0))
+        case_id: replace(
+            found,
+            comparison=structs.replace(
+                found.comparison, dropped=True, worse=worse.get(results[case_id].case.task, 1), better=0
+            ),
+        )
         for case_id, found in evaluation.diagnoses.items()
     }
     run = replace(

@@ -49,9 +49,10 @@ def test_among_cases_like_the_baseline_only_the_dropped_one_is_reported() -> Non
     baseline = (1.0, 0.0, 1.0, 1.0) * 15
     values = dict.fromkeys(NAMES, baseline) | {NAMES[3]: (0.0, 0.0, 1.0, 0.0) * 15}
     by_task = diagnoses_by_task([result(of, *values[name], baseline=baseline) for name, of in cases_of().items()])
-    assert [name for name, diagnosis in by_task.items() if diagnosis.dropped] == [NAMES[3]]
-    assert (by_task[NAMES[3]].flips, by_task[NAMES[3]].pairs, by_task[NAMES[3]].difference) == ((30, 0), 60, -50.0)
-    assert (by_task[NAMES[0]].flips, by_task[NAMES[0]].difference, by_task[NAMES[0]].bad) == ((0, 0), 0.0, False)
+    assert [name for name, diagnosis in by_task.items() if diagnosis.comparison.dropped] == [NAMES[3]]
+    dropped, same = by_task[NAMES[3]].comparison, by_task[NAMES[0]].comparison
+    assert (dropped.worse, dropped.better, dropped.pairs, dropped.difference) == (30, 0, 60, -50.0)
+    assert (same.worse, same.better, same.difference, by_task[NAMES[0]].bad) == (0, 0, 0.0, False)
 
 
 def failures(bar: float) -> int:
@@ -84,10 +85,10 @@ def test_a_borderline_loss_is_bad_alone_and_not_among_many() -> None:
     # Cases without a vote do not count among the tests, so each of these has one.
     same = [result(of, *[1.0] * 40, baseline=(*[1.0] * 39, 0.0)) for of in others]
     alone = result(first, *[0.0] * lost, baseline=(1.0,) * lost)
-    assert diagnoses_by_task([alone])[first.task].dropped
-    assert not diagnoses_by_task([alone, *same])[first.task].dropped
+    assert diagnoses_by_task([alone])[first.task].comparison.dropped
+    assert not diagnoses_by_task([alone, *same])[first.task].comparison.dropped
     # Cases without pairs are not among the tests.
-    assert diagnoses_by_task([alone, *(replace(each, baseline=()) for each in same)])[first.task].dropped
+    assert diagnoses_by_task([alone, *(replace(each, baseline=()) for each in same)])[first.task].comparison.dropped
 
 
 @pytest.mark.parametrize(("cases", "haystacks"), [(1, 5), (13, 9), (39, 10)])
@@ -97,7 +98,7 @@ def test_a_case_that_is_worse_on_all_haystacks_needs_so_many(cases: int, haystac
     same = [result(of, *[1.0] * 40, baseline=(*[1.0] * 39, 0.0)) for of in others]
     for lost in (haystacks - 1, haystacks):
         worse = result(first, *[0.0] * lost, baseline=(1.0,) * lost)
-        assert diagnoses_by_task([worse, *same])[first.task].dropped == (lost == haystacks)
+        assert diagnoses_by_task([worse, *same])[first.task].comparison.dropped == (lost == haystacks)
 
 
 @pytest.mark.parametrize(("ones", "below"), [(79, True), (80, False), (81, False)])
@@ -134,16 +135,18 @@ def test_a_diagnosis_has_the_right_figures(pairs: list[tuple[float, float]], cut
     assert 0 <= diagnosis.interval[0] <= diagnosis.score <= diagnosis.interval[1] <= 100
     assert diagnosis.floor == (50.0 if floor else None)
     assert (floor, diagnosis.below) != (False, True)
-    assert diagnosis.pairs == len(changes)
-    assert diagnosis.flips == (sum(change < 0 for change in changes), sum(change > 0 for change in changes))
+    compared = diagnosis.comparison
+    assert compared.pairs == len(changes)
+    assert compared.worse == sum(change < 0 for change in changes)
+    assert compared.better == sum(change > 0 for change in changes)
     if not changes:
-        assert (diagnosis.difference, diagnosis.difference_interval, diagnosis.dropped) == (None, None, False)
+        assert (compared.difference, compared.interval, compared.dropped) == (None, None, False)
         return
-    assert diagnosis.difference == pytest.approx(100 * sum(changes) / len(changes))
-    assert diagnosis.difference is not None
-    assert diagnosis.difference_interval is not None
-    assert -100 <= diagnosis.difference_interval[0] <= diagnosis.difference <= diagnosis.difference_interval[1] <= 100
-    assert diagnosis.bad == (diagnosis.below or diagnosis.dropped)
+    assert compared.difference == pytest.approx(100 * sum(changes) / len(changes))
+    assert compared.difference is not None
+    assert compared.interval is not None
+    assert -100 <= compared.interval[0] <= compared.difference <= compared.interval[1] <= 100
+    assert diagnosis.bad == (diagnosis.below or compared.dropped)
 
 
 def test_a_case_without_a_score_has_no_diagnosis() -> None:
@@ -159,9 +162,9 @@ def test_a_case_with_a_higher_mean_is_not_worse_however_many_haystacks_are() -> 
     of = case("vt", 1024, 64)
     baseline = (1.0,) * 56 + (0.0,) * 8
     lost = [0.9] * 56
-    assert diagnoses_by_task([result(of, *lost, *[0.0] * 8, baseline=baseline)])["vt"].dropped
-    gained = diagnoses_by_task([result(of, *lost, *[1.0] * 8, baseline=baseline)])["vt"]
-    assert gained.votes == (56, 8)
+    assert diagnoses_by_task([result(of, *lost, *[0.0] * 8, baseline=baseline)])["vt"].comparison.dropped
+    gained = diagnoses_by_task([result(of, *lost, *[1.0] * 8, baseline=baseline)])["vt"].comparison
+    assert (gained.haystacks_worse, gained.haystacks_better) == (56, 8)
     assert gained.difference is not None
     assert gained.difference > 0
     assert not gained.dropped

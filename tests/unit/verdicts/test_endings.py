@@ -10,7 +10,8 @@ import pytest
 from msgspec import structs
 
 from longctx.fixtures.records import CaseResult
-from longctx.plugins.verdicts.diagnoses import Endings, compare_endings
+from longctx.fixtures.records.report import ReportEndings
+from longctx.plugins.verdicts.diagnoses import compare_endings
 from longctx.plugins.verdicts.evaluate import GateEvaluator, Measured
 from longctx.plugins.verdicts.hypotheses import shared_error
 from tests.helpers.queues import case, result, scope_of, thresholds
@@ -30,7 +31,7 @@ def case_of(task: str, finishes: Sequence[Pair]) -> CaseResult:
     return replace(whole, outcomes=tuple(outcomes), baseline_endings=others)
 
 
-def endings_of(*results: CaseResult) -> Endings | None:
+def endings_of(*results: CaseResult) -> ReportEndings | None:
     scope = scope_of([one.case for one in results], lengths=(1024,))
     measured = Measured(scope=scope, results={one.case.id: one for one in results})
     return compare_endings(GateEvaluator(thresholds(), measured))
@@ -57,13 +58,13 @@ def test_the_loss_of_endings_is_shown_by_the_pairs_where_both_are_known(
         assert endings is None
     else:
         assert endings is not None
-        assert (endings.pairs, endings.model, endings.baseline, endings.is_lost) == (*counts, is_lost)
+        assert (endings.pairs, endings.model, endings.baseline, endings.lost) == (*counts, is_lost)
 
 
 def test_endings_of_a_few_answers_of_every_case_are_added_up() -> None:
     endings = endings_of(*(case_of(f"t{number:02}", [("length", "stop")]) for number in range(10)))
     assert endings is not None
-    assert endings.is_lost
+    assert endings.lost
 
 
 @pytest.mark.parametrize("flips", [0.02, 0.1, 0.3])
@@ -80,7 +81,7 @@ def test_unchanged_models_rarely_lose_endings(flips: float) -> None:
             pairs.append(pair if random.random() < 0.5 else pair[::-1])
         endings = endings_of(case_of("t01", pairs))
         assert endings is not None
-        lost += endings.is_lost
+        lost += endings.lost
     assert lost <= 0.02 * runs
 
 
@@ -93,5 +94,5 @@ def test_endings_that_fail_the_run_have_a_part_of_its_error(pairs: int, is_lost:
     shown, alone = (compare_endings(GateEvaluator(given, measured)) for given in (failing, thresholds()))
     assert shown is not None
     assert alone is not None
-    assert (shown.is_lost, alone.is_lost) == (is_lost, True)
+    assert (shown.lost, alone.lost) == (is_lost, True)
     assert shared_error(failing, measured.scope) == shared_error(thresholds(), measured.scope) / 2
