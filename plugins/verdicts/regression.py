@@ -16,6 +16,7 @@ import numpy as np
 
 from longctx.fixtures.lengths import format_length
 from longctx.fixtures.records import Case, PairedChange, Reason, Verdict, VerdictWord
+from longctx.fixtures.records.report_parts import MeanEstimate
 from longctx.plugins.evidence.clusters import ClusteredQueue, SampleRef
 from longctx.plugins.evidence.e_process import TIE_TOLERANCE
 from longctx.plugins.evidence.haystacks import correlation, difference_interval, level_interval
@@ -44,17 +45,6 @@ SUSPECTED_P_VALUE = 0.2
 
 ComparedPanel = tuple[Panel, Mapping[SampleRef, float], Mapping[SampleRef, float]]
 """A panel with the scores of the model and of the baseline on its samples."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Estimate:
-    """A mean over the pairs of a panel, in points."""
-
-    mean: float
-    interval: tuple[float, float]
-    """The confidence interval of the mean on the planned samples."""
-    model_interval: tuple[float, float]
-    """The confidence interval of the mean of unlimited samples."""
 
 
 def comparison_name(family: str, length: int, kind: str = "regression") -> str:
@@ -328,30 +318,30 @@ def _obstacle(
     return "undecided", "too few samples", ""
 
 
-def _mean_loss(pairs: Pairs, alpha: float) -> _Estimate:
+def _mean_loss(pairs: Pairs, alpha: float) -> MeanEstimate:
     """Return the mean difference, model - baseline."""
     queue, differences = pairs.queue, pairs.differences
     planned = paired_interval(differences, alpha=alpha, population=len(queue.clusters), strata=queue.drawn_strata)
     low, high = difference_interval(queue.case_strata(differences), alpha=alpha)
-    return _Estimate(
+    return MeanEstimate(
         mean=to_points(queue.mean_difference(differences)),
         interval=_in_points(queue, planned),
         model_interval=(to_points(low), to_points(high)),
     )
 
 
-def _mean_change(pairs: Pairs, alpha: float) -> _Estimate:
+def _mean_change(pairs: Pairs, alpha: float) -> MeanEstimate:
     """Return the mean change of a score, for the better or worse."""
     queue, changes = pairs.queue, pairs.changes
     low, high = level_interval(queue.case_strata(changes), alpha=alpha)
-    return _Estimate(
+    return MeanEstimate(
         mean=to_points(queue.mean_difference(changes)),
         interval=_in_points(queue, stratified_interval(changes, queue.strata, alpha=alpha)),
         model_interval=(to_points(low), to_points(high)),
     )
 
 
-def _changed_share(pairs: Pairs, alpha: float) -> _Estimate:
+def _changed_share(pairs: Pairs, alpha: float) -> MeanEstimate:
     """Return the share of pairs whose scores differ, as the mean over the cases."""
     weights = pairs.queue.strata.weights[pairs.queue.strata.stratum[: len(pairs)]]
     differ = np.where(np.abs(pairs.differences) > TIE_TOLERANCE, weights, 0.0)

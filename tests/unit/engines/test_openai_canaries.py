@@ -7,8 +7,14 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from longctx.fixtures.engines import EngineError
-from longctx.fixtures.engines.openai.answer_steps import AnswerStep, SteppedAnswer
-from longctx.fixtures.engines.openai.canaries import TEXTS, Canary, CanaryCheck, first_answers
+from longctx.fixtures.engines.openai.canaries import (
+    TEXTS,
+    AnswerStep,
+    Canary,
+    CanaryCheck,
+    SteppedAnswer,
+    first_answers,
+)
 from longctx.fixtures.records import Prompt
 from tests.helpers.clients import asking, echo, endpoint_of, engine_of
 from tests.helpers.servers import ChatServer, Request, Response, text_completion

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from longctx.fixtures.records.facts import AnswerClaim, Event
+from longctx.fixtures.records.samples import AnswerClaim, Event
 from longctx.fixtures.scoring.synthetic import (
     Evidence,
     citation_score,
