@@ -29,6 +29,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
+from msgspec import structs
 
 from benchmarks.kept_rows import KeptRows
 from benchmarks.simulated_watch import MEAN, RULER, SimulatedRun, SimulatedSuite
@@ -38,7 +39,6 @@ from longctx.ci.watch.baselines import ANCHOR, Baselines
 from longctx.ci.watch.checkpoint_watcher import CompleteCheckpoint
 from longctx.ci.watch.history import History, WatchedCheckpoint
 from longctx.ci.watch.measure import SuiteRunner
-from longctx.ci.watch.outcomes import changes
 from longctx.fixtures.tasks import FAMILIES
 from longctx.plugins.evidence import statistics
 from longctx.plugins.thresholds.read import load_thresholds
@@ -144,11 +144,7 @@ def _measure(
     compared = baselines.of(checkpoint.step, ())
     anchor = next((baseline for baseline in compared if baseline.role == ANCHOR), None)
     result = runner.measure(checkpoint, compared, report)
-    measurement = WatchedCheckpoint(
-        step=number, checkpoint=str(path), fingerprint=str(number), verdict=result.verdict, exit_code=result.exit_code,
-        failed=result.reasons, report=str(report), gpu_seconds=0.0, ended="",
-        anchor=anchor.name if anchor else None, changes=changes(result.report) if anchor and result.report else {},
-    )  # fmt: skip
+    measurement = structs.replace(result, anchor=anchor.name if anchor else None)
     history.add(measurement)
     return measurement
 

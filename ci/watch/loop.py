@@ -23,9 +23,8 @@ from longctx.ci.watch.baselines import ANCHOR, Baselines, ComparedCheckpoint
 from longctx.ci.watch.checkpoint_watcher import CheckpointWatcher, CompleteCheckpoint
 from longctx.ci.watch.culprit import Gap, due_search, run_search
 from longctx.ci.watch.history import ACCEPTED, Gone, History, Search, WatchedCheckpoint
-from longctx.ci.watch.measure import SEVERITY, CheckpointResult, SuiteRunner
+from longctx.ci.watch.measure import SEVERITY, SuiteRunner
 from longctx.ci.watch.notify import Deliveries, Notice, Notifier, due_stage
-from longctx.ci.watch.outcomes import changes, mean_scores, sample_counts
 from longctx.ci.watch.pages import WatchedRun, score_lines, write_index
 from longctx.fixtures.cli import print_line
 
@@ -222,7 +221,7 @@ class Watch:
         report = self.settings.out / f"{step.name}-{checkpoint.fingerprint[:12]}.json"
         gpus = self._free_gpus.pop()
         started = _Started(
-            gpus=gpus, checkpoint=checkpoint, record=partial(self._record, checkpoint, baselines, report)
+            gpus=gpus, checkpoint=checkpoint, record=partial(self._record, checkpoint, baselines)
         )  # fmt: skip
         runner = replace(self.runner, gpus=gpus, alerted=self._cases_alerted_before(step.number))
         future = self.settings.execution.submit(runner.measure, checkpoint, baselines, report)
@@ -278,40 +277,22 @@ class Watch:
         return frozenset(name for alert in before for name in alert.cases)
 
     def _record(
-        self, checkpoint: CompleteCheckpoint, baselines: Sequence[ComparedCheckpoint], report: Path,
-        result: CheckpointResult, gpu_seconds: float,
+        self, checkpoint: CompleteCheckpoint, baselines: Sequence[ComparedCheckpoint], result: WatchedCheckpoint,
+        gpu_seconds: float,
     ) -> None:  # fmt: skip
         step, lost = checkpoint.step, None
         if result.verdict not in ACCEPTED:
             lost = self.watcher.read_loss(step.path, checkpoint.fingerprint)
         if lost is not None:
             # Whatever a run says of a checkpoint that it could not read is no news.
-            was = () if result.verdict == "error" else (f"its verdict was {result.verdict}", *result.reasons)
-            result = replace(result, verdict="not measured", reasons=(f"{lost} while it was measured", *was))
+            was = () if result.verdict == "error" else (f"its verdict was {result.verdict}", *result.failed)
+            result = structs.replace(result, verdict="not measured", failed=(f"{lost} while it was measured", *was))
         if result.verdict == "error" and (baseline := self._lost_baseline(baselines)) is not None:
             print_timed(f"{step.name}: {baseline} was deleted or replaced meanwhile; measuring it again")
             return
-        anchor = next((baseline for baseline in baselines if baseline.role == ANCHOR), None)
-        measurement = WatchedCheckpoint(
-            step=step.number,
-            checkpoint=str(step.path),
-            fingerprint=checkpoint.fingerprint,
-            verdict=result.verdict,
-            exit_code=result.exit_code,
-            failed=result.reasons,
-            report=str(result.file or report),
-            gpu_seconds=gpu_seconds,
-            ended=datetime.now(UTC).isoformat(timespec="seconds"),
-            anchor=anchor.name if anchor else None,
-            scores=mean_scores(result.report) if result.report else {},
-            samples=sample_counts(result.report) if result.report else {},
-            changes=changes(result.report) if result.report and anchor and anchor.argument else {},
-            cases=result.cases,
-            compared_with=result.compared_with,
-            most_samples=result.most_samples,
-            is_suspected=result.is_suspected,
-            lost=lost,
-        )
+        anchor = next((baseline.name for baseline in baselines if baseline.role == ANCHOR), None)
+        ended = datetime.now(UTC).isoformat(timespec="seconds")
+        measurement = structs.replace(result, gpu_seconds=gpu_seconds, ended=ended, anchor=anchor, lost=lost)
         self.history.add(measurement)
         words = (measurement.verdict, measurement.suspicion)
         print_timed(f"step {measurement.step}: {': '.join(filter(None, words))}")

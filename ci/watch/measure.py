@@ -12,18 +12,18 @@ of error that is fixed beforehand, half of it the first one (Bonferroni), so tha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from msgspec import structs
 
 from longctx.ci.suite_options import INVARIANCE, SuiteOptions
 from longctx.ci.suite_process import Executor, LocalProcesses, SuiteRun, run_suite
-from longctx.ci.watch.baselines import ComparedCheckpoint
+from longctx.ci.watch.baselines import ANCHOR, ComparedCheckpoint
 from longctx.ci.watch.checkpoint_watcher import CompleteCheckpoint
-from longctx.ci.watch.history import ACCEPTED, Verdict
-from longctx.ci.watch.outcomes import STATES, CaseOutcome, case_outcomes
+from longctx.ci.watch.history import ACCEPTED, Verdict, WatchedCheckpoint
+from longctx.ci.watch.outcomes import STATES, CaseOutcome, case_outcomes, changes, mean_scores, sample_counts
 from longctx.fixtures.installation import CASES_DIRECTORY
 from longctx.fixtures.records.report import JsonReport
 from longctx.plugins.report.sections.engine import failed_properties
@@ -36,26 +36,6 @@ ENGINE_CHECK = "invariance"
 # The check alone, whatever cases the user's options select.
 CHECK_OPTIONS = (INVARIANCE, f"{CASES_DIRECTORY}/test_invariance.py", "-k", "test_invariance")
 SEVERITY: Sequence[Verdict] = ("error", "fail", "not measured", "undecided", "pass")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckpointResult:
-    """The verdict on a checkpoint. The fields without documentation are those of `WatchedCheckpoint`."""
-
-    verdict: Verdict
-    reasons: tuple[str, ...]
-    """One line for every reason why it is not a pass."""
-    exit_code: int
-    report: JsonReport | None
-    """The report of the first comparison; None if it was not completed."""
-    cases: Mapping[str, CaseOutcome] = field(default_factory=dict)
-    """The outcome of the comparisons for every case, by id; empty if none was completed."""
-    compared_with: str | None = None
-    file: Path | None = None
-    """Where the report is, if not in the first comparison's file: that of a check of the engine which failed or could
-    not be made, or that of a comparison on more samples."""
-    most_samples: int | None = None
-    is_suspected: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +57,7 @@ class SuiteRunner:
 
     def measure(
         self, checkpoint: CompleteCheckpoint, baselines: Sequence[ComparedCheckpoint], report: Path
-    ) -> CheckpointResult:
+    ) -> WatchedCheckpoint:
         """Measure a checkpoint against its baselines, the second one only if it does not fail against the first.
 
         Both runs share the checkpoint's answers, so the second one computes only what its comparison lacks. A
@@ -97,11 +77,10 @@ class SuiteRunner:
         for baseline in baselines:
             if baseline.argument is None:
                 gone = f"{baseline.role}, {baseline.name}, is gone: keep its checkpoint, or name another with --anchor"
-                not_compared = CheckpointResult(verdict="error", reasons=(gone,), exit_code=1, report=None)
-                result = _worse(result, not_compared)
+                result = _worse(result, _measurement(checkpoint, report, "error", (gone,), exit_code=1))
         return result
 
-    def _check_engine(self, checkpoint: CompleteCheckpoint, report: Path, series: int) -> CheckpointResult | None:
+    def _check_engine(self, checkpoint: CompleteCheckpoint, report: Path, series: int) -> WatchedCheckpoint | None:
         """Check the engine before any sample; return None if the checkpoint may be measured."""
         if not self.options.checks_engine:
             return None
@@ -111,17 +90,12 @@ class SuiteRunner:
             return None
         findings = () if run.report is None else tuple(failed_properties(run.report))
         why = run.reason or f"the engine was not checked; see {file.with_suffix('.log')}"
-        return CheckpointResult(
-            verdict="fail" if findings else "error",
-            reasons=findings or (f"invariance: {why}",),
-            exit_code=run.exit_code,
-            report=None,
-            file=file,
-        )
+        reasons = findings or (f"invariance: {why}",)
+        return _measurement(checkpoint, file, "fail" if findings else "error", reasons, exit_code=run.exit_code)
 
     def _compare(
         self, checkpoint: CompleteCheckpoint, baseline: ComparedCheckpoint | None, report: Path, series: int
-    ) -> CheckpointResult:
+    ) -> WatchedCheckpoint:
         """Compare a checkpoint, on twice as many samples as long as a loss is suspected.
 
         A baseline that was chosen by its answers may owe them to chance, and looks like a loss of what comes after it.
@@ -129,20 +103,22 @@ class SuiteRunner:
         """
         series *= 1 if baseline is None else baseline.candidates
         share = series if baseline is None or not self.doublings else 2 * series
-        result = _result(self._run(checkpoint, baseline, report, share), baseline)
+        run = self._run(checkpoint, baseline, report, share)
+        result = _compared(checkpoint, report, run, baseline)
         for _ in range(self.doublings):
-            samples = None if result.report is None else self._more_samples(result.report, baseline)
+            samples = None if run.report is None else self._more_samples(run.report, baseline)
             if samples is None:
                 break
             file = report.parent / MORE_SAMPLES.format(samples) / report.name
             share = 2 * self.doublings * series
-            more = _result(self._run(checkpoint, baseline, file, share, "--samples", str(samples)), baseline)
+            run = self._run(checkpoint, baseline, file, share, "--samples", str(samples))
+            more = _compared(checkpoint, file, run, baseline)
             if more.verdict == "error":
                 # A baseline that is gone by now, say, takes nothing back.
-                why = f"not measured on {samples} samples of each case: {more.reasons[0]}"
-                return replace(result, reasons=(*result.reasons, why))
+                why = f"not measured on {samples} samples of each case: {more.failed[0]}"
+                return structs.replace(result, failed=(*result.failed, why))
             why = f"measured on up to {samples} samples of each case, because a loss was suspected"
-            result = replace(more, reasons=(*more.reasons, why), file=file, most_samples=samples)
+            result = structs.replace(more, failed=(*more.failed, why), most_samples=samples)
         return result
 
     def _more_samples(self, report: JsonReport, baseline: ComparedCheckpoint | None) -> int | None:
@@ -200,42 +176,56 @@ def verdict_of(run: SuiteRun) -> tuple[Verdict, tuple[str, ...]]:
     return "error" if is_short or "error" in words else "fail", (*decided.reasons, *open_gates)
 
 
-def _result(run: SuiteRun, baseline: ComparedCheckpoint | None) -> CheckpointResult:
+def _measurement(
+    checkpoint: CompleteCheckpoint, report: Path, verdict: Verdict, reasons: tuple[str, ...], *, exit_code: int
+) -> WatchedCheckpoint:
+    """Return the measurement of a checkpoint before its cost, its end and its anchor are known."""
+    return WatchedCheckpoint(
+        step=checkpoint.step.number, checkpoint=str(checkpoint.step.path), fingerprint=checkpoint.fingerprint,
+        verdict=verdict, exit_code=exit_code, failed=reasons, report=str(report), gpu_seconds=0.0, ended="",
+    )  # fmt: skip
+
+
+def _compared(
+    checkpoint: CompleteCheckpoint, file: Path, run: SuiteRun, baseline: ComparedCheckpoint | None
+) -> WatchedCheckpoint:
     verdict, reasons = verdict_of(run)
     against = f"against {baseline.role} ({baseline.name}): " if baseline else ""
-    return CheckpointResult(
-        verdict=verdict,
-        reasons=tuple(f"{against if reason.startswith('regression') else ''}{reason}" for reason in reasons),
-        exit_code=run.exit_code,
-        report=run.report,
-        cases={} if run.report is None else case_outcomes(run.report),
-        compared_with=None if baseline is None else str(baseline.checkpoint or baseline.argument),
-        is_suspected=verdict == "undecided"
-        and run.report is not None
-        and any(gate.suspected for gate in run.report.gates),
+    reasons = tuple(f"{against if reason.startswith('regression') else ''}{reason}" for reason in reasons)
+    measurement = _measurement(checkpoint, file, verdict, reasons, exit_code=run.exit_code)
+    compared_with = None if baseline is None else str(baseline.checkpoint or baseline.argument)
+    report = run.report
+    if report is None:
+        return structs.replace(measurement, compared_with=compared_with)
+    return structs.replace(
+        measurement,
+        scores=mean_scores(report),
+        samples=sample_counts(report),
+        changes=changes(report) if baseline is not None and baseline.role == ANCHOR else {},
+        cases=case_outcomes(report),
+        compared_with=compared_with,
+        is_suspected=verdict == "undecided" and any(gate.suspected for gate in report.gates),
     )
 
 
-def _worse(first: CheckpointResult, second: CheckpointResult) -> CheckpointResult:
+def _worse(first: WatchedCheckpoint, second: WatchedCheckpoint) -> WatchedCheckpoint:
     """Return the verdict on both comparisons, with the first one's report."""
     worst = min(first, second, key=lambda result: SEVERITY.index(result.verdict))
     # Only a loss that the second comparison shows is described by it.
     compared = second if second.verdict == "fail" and second.cases else first
-    is_suspected = worst.verdict == "undecided" and (first.is_suspected or second.is_suspected)
-    return CheckpointResult(
+    return structs.replace(
+        first,
         verdict=worst.verdict,
-        reasons=(*first.reasons, *second.reasons),
+        failed=(*first.failed, *second.failed),
         exit_code=max(first.exit_code, second.exit_code),
-        report=first.report,
         cases={name: _with_worse_state(case, first, second, name) for name, case in compared.cases.items()},
         compared_with=compared.compared_with,
-        file=first.file,
         most_samples=compared.most_samples,
-        is_suspected=is_suspected,
+        is_suspected=worst.verdict == "undecided" and (first.is_suspected or second.is_suspected),
     )
 
 
-def _with_worse_state(case: CaseOutcome, first: CheckpointResult, second: CheckpointResult, name: str) -> CaseOutcome:
+def _with_worse_state(case: CaseOutcome, first: WatchedCheckpoint, second: WatchedCheckpoint, name: str) -> CaseOutcome:
     """Return a case with the worse of its states in two comparisons."""
     states = [result.cases[name].state for result in (first, second) if name in result.cases]
     return structs.replace(case, state=max(states, key=STATES.index))
