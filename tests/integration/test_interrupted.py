@@ -104,7 +104,7 @@ COMMANDS = {
 
 @pytest.mark.whole_loop
 @pytest.mark.parametrize(
-    ("command", "share"), zip(itertools.cycle(COMMANDS), [0.0, 0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7])
+    ("command", "share"), [*zip(itertools.cycle(COMMANDS), [0.0, 0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7])]
 )
 def test_a_run_that_ends_at_any_moment_keeps_every_answer(command: str, share: float, tmp_path: Path) -> None:
     """`share` is the part of the samples that the journal has at the signal; at 0 the model is not loaded yet."""
