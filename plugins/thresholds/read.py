@@ -42,7 +42,6 @@ LARGEST_MEASURES = {"gain": 5.0, "recovery": 100.0}
 
 # The description of a type completes "write ..." in an error.
 Score = Annotated[float, Meta(ge=0, le=100, description="a score from 0 to 100")]
-ScoreOrReference = Annotated[Score | Literal["reference"], Meta(description='a score from 0 to 100, or "reference"')]
 Tasks = Annotated[list[str], Meta(description="a list of task names")]
 Lengths = Annotated[list[str | int], Meta(description='a list such as ["8k"]')]
 Loss = Annotated[float, Meta(ge=0.1, le=100, description="a number from 0.1 to 100")]
@@ -97,80 +96,49 @@ class _NamedGate(msgspec.Struct):
     kind: GateKind
 
 
-class _RulerGate(_Table, kw_only=True):
-    name: str
-    kind: str
-    aspect: Aspect | None = None
-    tasks: Tasks | None = None
-    above: ScoreOrReference
-    blocking: bool = True
-    undecided: Effect | None = None
-
-
-class _LevelGate(_RulerGate, kw_only=True):
-    lengths: Lengths | None = None
-
-
-class _EffectiveLengthGate(_RulerGate, kw_only=True):
-    at_least: Annotated[str | int, Meta(description='"claimed" or a length such as "32k"')]
-
-
-class _AverageGate(_RulerGate, kw_only=True):
-    weights: Literal["rising", "falling"]
-
-
-class _CategoryGate(_Table, kw_only=True):
-    name: str
-    kind: str
-    category: Category
-    above: ScoreOrReference
-    blocking: bool = True
-    undecided: Effect | None = None
-    lengths: Lengths | None = None
-
-
-class _ComparedGate(_Table, kw_only=True):
-    name: str
-    kind: str
-    aspect: Aspect | None = None
-    tasks: Tasks | None = None
-    category: Category | None = None
-    blocking: bool = True
-    undecided: Effect | None = None
-    lengths: Lengths | None = None
-
-
-class _RegressionGate(_ComparedGate, kw_only=True):
-    drop: Loss | None = None
-    relative_drop: Loss | None = None
-
-
-class _ChangeGate(_ComparedGate, kw_only=True):
-    changed: Loss
-
-
-class _LikelihoodGate(_Table, kw_only=True):
-    name: str
-    kind: str
-    measure: Literal["gain", "recovery"]
-    aspect: Aspect | None = None
-    tasks: Tasks | None = None
-    category: Category | None = None
-    above: Annotated[float, Meta(ge=0, le=100, description="a gain in nats per token, or a recovery from 0 to 100")]
-    blocking: bool = True
-    undecided: Effect | None = None
-    lengths: Lengths | None = None
-
-
-GATE_TABLES: dict[GateKind, type[_Table]] = {
-    "level": _LevelGate,
-    "effective_length": _EffectiveLengthGate,
-    "weighted_average": _AverageGate,
-    "category": _CategoryGate,
-    "likelihood": _LikelihoodGate,
-    "regression": _RegressionGate,
-    "change": _ChangeGate,
+# The types of the keys of [[gate]] tables, and the defaults of those that may be left out.
+KEYS: Mapping[str, tuple[Any, ...]] = {
+    "name": (str,),
+    "kind": (str,),
+    "measure": (Literal["gain", "recovery"],),
+    "aspect": (Aspect | None, None),
+    "tasks": (Tasks | None, None),
+    "category": (Category | None, None),
+    "above": (Annotated[Score | Literal["reference"], Meta(description='a score from 0 to 100, or "reference"')],),
+    "blocking": (bool, True),
+    "undecided": (Effect | None, None),
+    "lengths": (Lengths | None, None),
+    "at_least": (Annotated[str | int, Meta(description='"claimed" or a length such as "32k"')],),
+    "weights": (Literal["rising", "falling"],),
+    "drop": (Loss | None, None),
+    "relative_drop": (Loss | None, None),
+    "changed": (Loss,),
 }
+_GAIN = Annotated[float, Meta(ge=0, le=100, description="a gain in nats per token, or a recovery from 0 to 100")]
+# The types that differ from these for one kind.
+KEYS_OF_KIND: Mapping[tuple[str, str], tuple[Any, ...]] = {
+    ("category", "category"): (Category,),
+    ("likelihood", "above"): (_GAIN,),
+}
+_COMPARED = "name kind aspect tasks category blocking undecided lengths"
+KINDS: Mapping[GateKind, str] = {
+    "level": "name kind aspect tasks above blocking undecided lengths",
+    "effective_length": "name kind aspect tasks above blocking undecided at_least",
+    "weighted_average": "name kind aspect tasks above blocking undecided weights",
+    "category": "name kind category above blocking undecided lengths",
+    "likelihood": "name kind measure aspect tasks category above blocking undecided lengths",
+    "regression": f"{_COMPARED} drop relative_drop",
+    "change": f"{_COMPARED} changed",
+}
+"""The keys of each kind, in the order in which errors list them."""
+
+
+def _gate_table(kind: GateKind) -> type[msgspec.Struct]:
+    fields = [(key, *KEYS_OF_KIND.get((kind, key), KEYS[key])) for key in KINDS[kind].split()]
+    return msgspec.defstruct("_Gate", fields, forbid_unknown_fields=True, kw_only=True)
+
+
+GATE_TABLES = {kind: _gate_table(kind) for kind in KINDS}
 
 
 def load_thresholds(
@@ -312,7 +280,8 @@ def _gate(values: Mapping[str, Any], known_tasks: Mapping[str, str]) -> Gate:
     try:
         if not given["name"].strip() or visible_line(given["name"]) != given["name"]:
             raise ValueError("its name is empty or has invisible characters; write a name that can be printed")
-        tasks, above, lengths = _tasks(given, known_tasks), given.get("above"), given.get("lengths")
+        tasks, above = _tasks(given, known_tasks), given.get("above")
+        lengths, at_least = given.get("lengths"), given.get("at_least")
         if "measure" in given and given["above"] > LARGEST_MEASURES[given["measure"]]:
             raise ValueError(f"above is {above:g}; write a number from 0 to {LARGEST_MEASURES[given['measure']]:g}")
         if given["name"].split()[0] in COMPARED_KINDS:
@@ -324,23 +293,14 @@ def _gate(values: Mapping[str, Any], known_tasks: Mapping[str, str]) -> Gate:
             raise ValueError(f"above = 'reference' has no score for {selection}; write a number")
         if lengths is not None and not lengths:
             raise ValueError("lengths is empty; name at least one, or leave it out for every tested length")
-        return Gate(
-            name=given["name"],
-            kind=kind,
-            aspect=given.get("aspect"),
-            category=given.get("category"),
-            tasks=tasks,
-            above=None if above == "reference" else above,
-            blocking=given["blocking"],
-            lengths=tuple(_length("lengths", length) for length in lengths or ()),
-            at_least=None if given.get("at_least") in (None, "claimed") else _length("at_least", given["at_least"]),
-            rising=given.get("weights") == "rising",
-            measure=given.get("measure"),
-            drop=given.get("drop"),
-            relative_drop=given.get("relative_drop"),
-            changed=given.get("changed"),
-            undecided=given.get("undecided"),
-        )
+        same = {key: value for key, value in given.items() if key not in ("tasks", "lengths", "at_least", "weights")}
+        return Gate(**same | {
+            "tasks": tasks,
+            "above": None if above == "reference" else above,
+            "lengths": tuple(_length("lengths", length) for length in lengths or ()),
+            "at_least": None if at_least in (None, "claimed") else _length("at_least", at_least),
+            "rising": given.get("weights") == "rising",
+        })  # fmt: skip
     except ValueError as error:
         raise ValueError(f"{place}: {error}") from error
 
