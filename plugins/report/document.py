@@ -134,6 +134,8 @@ def quantization(config: Mapping[str, Any]) -> str | None:
 def _run(summary: RunSummary) -> ReportRun:
     run, measured = summary.run, summary.evaluation.measured
     cases = measured.scope.cases
+    outcomes = [outcome for result in measured.results.values() for outcome in result.outcomes]
+    endings = [outcome.generation.has_ended for outcome in outcomes if outcome.generation.has_ended is not None]
     return ReportRun(
         started=summary.started,
         seconds=round(summary.seconds, 3),
@@ -152,6 +154,8 @@ def _run(summary: RunSummary) -> ReportRun:
         tokens=tokens_of(measured),
         confidence=summary.evaluation.thresholds.verdict.confidence,
         computed_samples=summary.computed_samples,
+        answers_to_the_end=len(endings),
+        ended_answers=sum(endings),
         worker_seconds={name: round(seconds, 3) for name, seconds in summary.worker_seconds.items()},
     )
 

@@ -113,7 +113,8 @@ def comparison_notes(report: JsonReport) -> list[Note]:
     """Return the changed samples, the differences of the checkpoints, and how far their answers compare."""
     regression = report.regression
     if regression is None:
-        return []
+        ended, known = report.run.ended_answers, report.run.answers_to_the_end
+        return notes("endings", [f"{ended} of {known} answers end by themselves"] if ended < known else [])
     cases = regression.cases.values()
     worse, better = sum(case.worse for case in cases), sum(case.better for case in cases)
     pairs = sum(case.pairs for case in cases)

@@ -56,6 +56,15 @@ def test_helmet_means_and_differences_are_the_same_in_all_reports() -> None:
     assert f"{worse} worse" in markdown(written)
 
 
+def test_answers_that_do_not_end_are_counted_without_a_baseline_too() -> None:
+    written = document(run_summary(samples=4))
+    assert written.run.answers_to_the_end == written.run.ended_answers > 0
+    assert comparison_notes(written) == []
+    fewer = structs.replace(written, run=structs.replace(written.run, ended_answers=1))
+    line = f"1 of {written.run.answers_to_the_end} answers end by themselves"
+    assert [(note.name, note.text) for note in comparison_notes(fewer)] == [("endings", line)]
+
+
 def test_a_category_of_helmet_shows_its_interval_or_the_data_sets_that_it_lacks() -> None:
     run = run_summary(samples=4, suite="helmet", lengths=(4096,))
     written = document(run)
