@@ -273,9 +273,9 @@ def _write_report(option: str, target: Path | str, summary: RunSummary, document
             write(Path(target), markdown(document))
         case "report_html":
             # Importing its templates takes time that other runs need not spend.
-            from longctx.plugins.report.html.page import details, page
+            from longctx.plugins.report.html.page import page
 
-            write(Path(target), page(document, details(summary)))
+            write(Path(target), page(document, summary))
         case "samples_jsonl":
             write(Path(target), "".join(sample_lines(summary)))
         case "inspect_log":

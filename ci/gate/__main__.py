@@ -111,9 +111,9 @@ def _content(name: str, summary: RunSummary, report: JsonReport, shown: JsonRepo
     """Return the content of a report."""
     match name:
         case "report_html":
-            from longctx.plugins.report.html.page import details, page
+            from longctx.plugins.report.html.page import page
 
-            text = page(shown, details(summary))
+            text = page(shown, summary)
         case "report_md":
             from longctx.plugins.report.markdown import markdown
 

@@ -146,9 +146,8 @@ def summarize(comparison: Comparison, files: Mapping[str, Path]) -> RunSummary:
     base, candidate, scope = comparison.base, comparison.candidate, comparison.evaluation.measured.scope
     # Nothing but the place of its files is known of the model.
     checkpoint = Checkpoint(
-        name=candidate.name, path=os.path.abspath(candidate.path), architecture=candidate.kind, model_type="",
-        claimed_length=None, dtype="", parameters=0, weight_bytes=0, fingerprint="", config={}, calibration=None,
-    )  # fmt: skip
+        name=candidate.name, path=os.path.abspath(candidate.path), architecture=candidate.kind, fingerprint=""
+    )
     options = Options(
         model=candidate.name, model_path=candidate.path, suite=SUITE, lengths=scope.lengths,
         samples=max(case.samples for case in scope.cases), seed=scope.seed, engine=RESULT_FILES, device="", dtype="",

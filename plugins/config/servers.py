@@ -102,19 +102,8 @@ def named_only(name: str, tokenizer: str | None) -> Checkpoint:
             "a directory with its tokenizer as --length-tokenizer"
         )
     formatter = PromptFormatter(load_tokenizer(tokenizer, option="--length-tokenizer"))
-    return Checkpoint(
-        name=name,
-        path=tokenizer,
-        architecture="unknown",
-        model_type="unknown",
-        claimed_length=None,
-        dtype="unknown",
-        parameters=0,
-        weight_bytes=0,
-        fingerprint=f"{stable_hash('served', name, formatter.fingerprint):016x}",
-        config={},
-        calibration=None,
-    )
+    fingerprint = f"{stable_hash('served', name, formatter.fingerprint):016x}"
+    return Checkpoint(name=name, path=tokenizer, fingerprint=fingerprint)
 
 
 def is_on_disk(checkpoint: Checkpoint) -> bool:

@@ -216,7 +216,10 @@ def analyze(hypothesis: Hypothesis, queue: ClusteredQueue, scores: Scores, *, fu
     of_model = of_all if clusters == len(queue.clusters) else None
     if decision is not None and decision.verdict == "fail" and hypothesis.confirmation is not None:
         of_model = "below"
-    return _analysis(decision, queue, clusters, is_precise=precise_at is not None, of_model=of_model)
+    return InterimAnalysis(
+        decision=decision, samples=queue.sample_count(clusters), planned_samples=len(queue.refs), clusters=clusters,
+        is_precise=precise_at is not None, of_model=of_model,
+    )  # fmt: skip
 
 
 def _shown_below(hypothesis: Hypothesis, queue: ClusteredQueue, means: Floats, first: int) -> int | None:
@@ -284,7 +287,10 @@ def analyze_pairs(
         doubts = [look.share for look in looks if look.p_value <= DOUBTFUL_P_VALUE]
     least = min(clusters, look_clusters(queue, least_share))
     stop = clusters if decision is None else max(decision.stopping_time, least)
-    return _analysis(decision, queue, stop, p_value=p_value, doubts=tuple(doubts))
+    return InterimAnalysis(
+        decision=decision, samples=queue.sample_count(stop), planned_samples=len(queue.refs), clusters=stop,
+        p_value=p_value, doubts=tuple(doubts),
+    )  # fmt: skip
 
 
 def kept_shares(scores: Scores, baseline: Scores) -> dict[SampleRef, float]:
@@ -475,28 +481,6 @@ def decide_pairs(hypothesis: NonInferiority, pairs: Pairs) -> Decision | None:
     if len(pairs) == population and not _has_lost_too_much(hypothesis, pairs):
         return Decision(verdict="pass", stopping_time=population)
     return None
-
-
-def _analysis(
-    decision: Decision | None,
-    queue: ClusteredQueue,
-    clusters: int,
-    *,
-    is_precise: bool = False,
-    of_model: OfModel | None = None,
-    p_value: float | None = None,
-    doubts: tuple[float, ...] = (),
-) -> InterimAnalysis:
-    return InterimAnalysis(
-        decision=decision,
-        samples=queue.sample_count(clusters),
-        planned_samples=len(queue.refs),
-        clusters=clusters,
-        is_precise=is_precise,
-        of_model=of_model,
-        p_value=p_value,
-        doubts=doubts,
-    )
 
 
 def _refs_between(queue: ClusteredQueue, start: int, stop: int) -> Sequence[SampleRef]:

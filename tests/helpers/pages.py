@@ -8,7 +8,7 @@ from typing import Any
 
 from longctx.fixtures.shown_text import visible_data
 from longctx.plugins.report.document import document
-from longctx.plugins.report.html.page import details, page
+from longctx.plugins.report.html.page import page
 from longctx.plugins.report.summary import RunSummary
 
 
@@ -70,7 +70,7 @@ class TableParser(HTMLParser):
 
 def page_of(summary: RunSummary) -> str:
     """Return the HTML page of a run."""
-    return page(visible_data(document(summary)), details(summary))
+    return page(visible_data(document(summary)), summary)
 
 
 def parse(text: str) -> PageParser:

@@ -10,7 +10,7 @@ import pytest
 
 from longctx.plugins.report.document import document
 from longctx.plugins.report.history import StepReport, steps_page
-from longctx.plugins.report.html.page import details, page
+from longctx.plugins.report.html.page import page
 from longctx.plugins.reports import write
 from tests.helpers.browser import CHROMIUM, DRIVER, Browser, browser
 from tests.helpers.pages import rows_of
@@ -34,7 +34,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "nasty": run_summary(texts=NASTY, samples=len(NASTY), suite="ruler", lengths=(4096, 8192)),
     }
     for name, run in runs.items():
-        write(folder / f"{name}.html", page(document(run), details(run)))
+        write(folder / f"{name}.html", page(document(run), run))
     reports = [StepReport(step=step, path=folder, document=document(runs["nasty"])) for step in (1, 2)]
     write(folder / "history.html", steps_page(reports))
     return {path.stem: path for path in folder.iterdir()}

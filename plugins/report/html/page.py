@@ -20,7 +20,7 @@ from longctx.fixtures.records import Case, CaseResult
 from longctx.fixtures.records.report import JsonReport
 from longctx.fixtures.shown_text import visible
 from longctx.plugins.evidence.points import to_points
-from longctx.plugins.report.charts import SHADES, Series, lines_charts, score_charts
+from longctx.plugins.report.charts import SHADES, lines_charts, score_charts
 from longctx.plugins.report.sample_files import PairedSample, paired_samples
 from longctx.plugins.report.sections.comparison import comparison_notes, difference_tables
 from longctx.plugins.report.sections.cost import cost_text, partial_note
@@ -77,27 +77,14 @@ class Samples:
         return self.wrong - self.wrong_shown
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Details:
-    """The values of a run that are in the page and not in the JSON document."""
-
-    ruler: tuple[Series, ...]
-    """RULER's mean and those of its aspects; empty for a run without RULER."""
-    samples: Samples
-
-
-def details(summary: RunSummary) -> Details:
-    measured = summary.evaluation.measured
-    return Details(
-        ruler=ruler_series(summary.evaluation), samples=samples_of(measured.scope.cases, measured.results)
-    )  # fmt: skip
-
-
-def page(document: JsonReport, details: Details) -> str:
+def page(document: JsonReport, summary: RunSummary, *, budget_bytes: int = BUDGET_BYTES) -> str:
     """Return the report as HTML. The page requests nothing, and no text of a model is markup in it.
 
-    All texts of the document must be visible; Jinja and the SVG layer escape their markup.
+    All texts of the document must be visible; Jinja and the SVG layer escape their markup. The samples of the page take
+    `budget_bytes` at most.
     """
+    measured = summary.evaluation.measured
+    samples = samples_of(measured.scope.cases, measured.results, budget_bytes=budget_bytes)
     likelihood, regression = document.likelihood, document.regression
     lengths = [short_length(length) for length in tested_lengths(document)]
     return render(
@@ -112,7 +99,7 @@ def page(document: JsonReport, details: Details) -> str:
         verdict=document.verdict or run_verdict(document),
         partial=partial_note(document),
         effective_length=effective_length_of(document),
-        charts=score_charts(details.ruler, lengths),
+        charts=score_charts(ruler_series(summary.evaluation), lengths),
         settings=lines_charts(setting_series(document), lengths),
         tables=score_tables(document),
         parts=part_table(document),
@@ -133,9 +120,9 @@ def page(document: JsonReport, details: Details) -> str:
         lowest=lowest_table(document, LOWEST_CASES),
         cases=all_cases(document),
         cost=cost_text(document),
-        samples=details.samples,
+        samples=samples,
         data_sources=_data_sources(document),
-        data=embedded({"rows": details.samples.rows}),
+        data=embedded({"rows": samples.rows}),
     )
 
 

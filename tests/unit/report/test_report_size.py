@@ -19,7 +19,7 @@ from pathlib import Path
 from tests.helpers.reports import cases_of, run_summary, options_of, result_of
 from tests.helpers.peak_memory import peak_mebibytes
 from longctx.plugins.report.document import document
-from longctx.plugins.report.html.page import details, page
+from longctx.plugins.report.html.page import page
 from longctx.plugins.report.markdown import markdown
 from longctx.plugins.reports import write, _write_json
 from longctx.plugins.report.terminal import terminal_summary
@@ -33,7 +33,7 @@ results = {case.id: replace(by_task[case.task], case=case) for case in cases}
 run = run_summary(samples=500, lengths=lengths, paired=True, results=results)
 before = time.process_time()
 written = document(run)
-write(folder / "report.html", page(written, details(run)))
+write(folder / "report.html", page(written, run))
 write(folder / "report.md", markdown(written))
 _write_json(folder / "report.json", written)
 terminal_summary(written)

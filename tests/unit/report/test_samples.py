@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from longctx.fixtures.records import Prompt, Sample
 from longctx.fixtures.scoring.failures import excerpt_of
 from longctx.plugins.report.document import document
-from longctx.plugins.report.html.page import ANSWER_CHARACTERS, RIGHT_PER_CASE, details, embedded, page, samples_of
+from longctx.plugins.report.html.page import ANSWER_CHARACTERS, RIGHT_PER_CASE, embedded, page, samples_of
 from tests.helpers.reports import LENGTHS, cases_of, options_of, result_of, run_summary
 
 
@@ -67,7 +67,7 @@ def test_every_case_gets_its_share_of_a_small_budget() -> None:
 
 def test_a_run_within_the_budget_shows_all_wrong_samples_and_few_right_ones() -> None:
     run = run_summary(samples=12, paired=True)
-    samples = details(run).samples
+    samples = samples_of(run.run.cases, run.evaluation.measured.results)
     assert samples.left_out == 0
     assert samples.flipped_shown == samples.flipped > 0
     for case in run.evaluation.measured.scope.cases:
@@ -79,7 +79,7 @@ def test_a_run_within_the_budget_shows_all_wrong_samples_and_few_right_ones() ->
 def test_the_page_states_how_many_samples_it_left_out() -> None:
     run = run_summary(samples=20, suite="ruler")
     samples = samples_of(run.run.cases, run.evaluation.measured.results, budget_bytes=60_000)
-    text = page(document(run), replace(details(run), samples=samples))
+    text = page(document(run), run, budget_bytes=60_000)
     assert f"{samples.left_out:,} wrong samples were left out to keep the file small" in text
     assert samples.left_out > 0
 

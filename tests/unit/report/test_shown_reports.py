@@ -19,7 +19,7 @@ from longctx.fixtures.cli import print_line
 from longctx.fixtures.lengths import parse_length
 from longctx.fixtures.records.report import ReportDifference
 from longctx.plugins.report.document import document, quantization
-from longctx.plugins.report.html.page import details, page
+from longctx.plugins.report.html.page import page
 from longctx.plugins.report.markdown import markdown, markdown_text
 from longctx.plugins.report.sections.comparison import comparison_notes, difference_text
 from longctx.plugins.report.sections.cost import cost_text
@@ -76,7 +76,7 @@ def test_a_category_of_helmet_shows_its_interval_or_the_data_sets_that_it_lacks(
         missing={"rag": {"4096": {"nq": "gone <away>", "tqa": "not selected"}}},
     )
     written = structs.replace(written, helmet=helmet)
-    text = page(written, details(run))
+    text = page(written, run)
     assert f'title="interval 40.0 to 60.0 at {100 * helmet.confidence:g} %"' in text
     line = "categories without a score: rag at 4K lacks nq: gone <away>"
     assert line in [text for text, _ in terminal_summary(written)]

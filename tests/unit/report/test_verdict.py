@@ -21,7 +21,7 @@ from longctx.fixtures.records import CaseResult, PropertyFinding, VerdictWord
 from longctx.fixtures.records.report import JsonReport
 from longctx.plugins.report.document import document
 from longctx.plugins.report.gate_reasons import REMEDIES
-from longctx.plugins.report.html.page import details, page
+from longctx.plugins.report.html.page import page
 from longctx.plugins.report.markdown import SIGNS, markdown
 from longctx.plugins.report.sections.gates import MOST_PASSING, NO_GATE, OTHER_TESTS, run_verdict
 from longctx.plugins.report.summary import RunSummary
@@ -108,7 +108,7 @@ def reports_of(report: JsonReport, run: RunSummary = RUN) -> dict[str, str]:
     """Return the text of every report, with single spaces."""
     assert report.verdict is not None
     lines = [*terminal_summary(report), *verdict_lines(report.verdict)]
-    text = re.sub(r"<(style|script).*?</\1>", "", page(report, details(run)), flags=re.DOTALL)
+    text = re.sub(r"<(style|script).*?</\1>", "", page(report, run), flags=re.DOTALL)
     shown = {
         "terminal": " ".join(line for line, _ in lines),
         "Markdown": html.unescape(re.sub(r"\\(.)", r"\1", markdown(report))),
@@ -232,4 +232,4 @@ def test_a_case_without_a_score_fails_the_run_with_its_error() -> None:
     assert report.verdict is not None
     assert report.verdict.reasons[0] == f"{broken}: error: <b>out of memory</b>"
     assert "cases: 1 error" in report.verdict.counts
-    assert html.escape(report.verdict.reasons[0]) in page(report, details(run))
+    assert html.escape(report.verdict.reasons[0]) in page(report, run)
