@@ -169,6 +169,9 @@ def import_packages() -> None:
             module.__doc__ = "PYTEST_DONT_REWRITE"
     for name in SUITE:
         importlib.import_module(name)
+    # transformers builds this at the first load of a model, in every process.
+    if mappings := sys.modules.get("transformers.conversion_mapping"):
+        mappings.get_checkpoint_conversion_mapping("llama")
     # A run at 512 tokens reads a thousand of them before it knows that none of their questions fits.
     if corpora := sys.modules.get("longctx.fixtures.corpora"):
         list(corpora.Corpora().hotpot.paragraphs)

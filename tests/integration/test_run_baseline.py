@@ -81,7 +81,7 @@ def with_token(source: Path, out: Path, token: str) -> Path:
 def worse(checkpoints: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> CompletedRun:
     """A run that compares two checkpoints of the same name, with one journal."""
     better, candidate = checkpoints
-    size = ("--lengths", "1k", "--samples", "60", "-k", TASK)
+    size = ("--lengths", "1k", "--samples", "20", "-k", TASK)
     return completed_run(
         tmp_path_factory, "--model", str(candidate), "--baseline", str(better), *size,
         thresholds=PAIRED.replace("30", "2"), own_journal=True,

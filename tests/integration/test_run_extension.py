@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from tests.helpers.runs import SCHEMA, CompletedRun, calibration_checkpoint, completed_run
+from tests.helpers.servers import served_needles
 
 TASK = "niah_single_1"
 PLANNED = 48
@@ -28,9 +30,17 @@ drop = 20
 
 
 @pytest.fixture(scope="module")
-def early(tmp_path_factory: pytest.TempPathFactory) -> CompletedRun:
+def served() -> Iterator[str]:
+    """The option for a server whose model finds every needle."""
+    with served_needles(512, calibration_checkpoint("full")) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def early(served: str, tmp_path_factory: pytest.TempPathFactory) -> CompletedRun:
     """A run that stopped as soon as its level gate was decided."""
-    return completed_run(tmp_path_factory, "--model", "calibration:full", *SELECTED, thresholds=LEVEL, own_journal=True)
+    model = ("--model", "calibration:full", served)
+    return completed_run(tmp_path_factory, *model, *SELECTED, thresholds=LEVEL, own_journal=True)
 
 
 def compared(early: CompletedRun, journal: Path, **model: Any) -> tuple[str, ...]:
@@ -44,11 +54,11 @@ def compared(early: CompletedRun, journal: Path, **model: Any) -> tuple[str, ...
 
 
 def test_without_its_checkpoint_an_early_report_has_too_few_pairs(
-    early: CompletedRun, tmp_path_factory: pytest.TempPathFactory
+    early: CompletedRun, served: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     options = compared(early, early.folder / "journal", path="/nonexistent/step_1")
-    model = str(calibration_checkpoint("full-step=3000"))
-    run = completed_run(tmp_path_factory, "--model", model, *SELECTED, *options, thresholds=LEVEL)
+    model = ("--model", str(calibration_checkpoint("full-step=3000")), served)
+    run = completed_run(tmp_path_factory, *model, *SELECTED, *options, thresholds=LEVEL)
     known = early.cases[f"{TASK}-512"]["samples"]
     gate = run.gates["regression at 512"]
     assert (gate["verdict"], gate["samples"], run.exit_code) == ("undecided", known, 1)
@@ -61,11 +71,14 @@ def test_without_its_checkpoint_an_early_report_has_too_few_pairs(
 
 
 def test_the_checkpoint_of_an_early_report_answers_the_missing_samples(
-    early: CompletedRun, tmp_path_factory: pytest.TempPathFactory
+    early: CompletedRun, served: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    worse = calibration_checkpoint("full-blind=0.3")
+    worse = calibration_checkpoint("full-step=3000")
     journal = Path(shutil.copytree(early.folder / "journal", early.folder / "copy"))
-    run = completed_run(tmp_path_factory, "--model", str(worse), *SELECTED, *compared(early, journal), thresholds=LEVEL)
+    with served_needles(200, worse) as server:
+        servers = (server, served.replace("--base-url", "--baseline-url"))
+        options = ("--model", str(worse), *servers, *SELECTED, *compared(early, journal))
+        run = completed_run(tmp_path_factory, *options, thresholds=LEVEL)
     known = early.cases[f"{TASK}-512"]["samples"]
     gate = run.gates["regression at 512"]
     assert (gate["verdict"], run.exit_code) == ("fail", 1)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.runs import NEEDLES, ONLY_NEEDLES, CompletedRun, calibration_checkpoint, completed_run, run_pytest
+from tests.helpers.servers import served_needles
 from tests.helpers.workers import run_of
 
 GATES = f"""
@@ -37,7 +38,8 @@ LENGTHS = ("512", "1k")
 def narrowed(tmp_path_factory: pytest.TempPathFactory) -> CompletedRun:
     """A run of the needle tasks with a checkpoint that reaches exactly the required 512 tokens."""
     model = ("--model", "calibration:512", "--lengths", ",".join(LENGTHS), "--samples", "1", "--full")
-    return completed_run(tmp_path_factory, *model, *ONLY_NEEDLES, thresholds=GATES)
+    with served_needles(512, calibration_checkpoint("512")) as server:
+        return completed_run(tmp_path_factory, *model, *ONLY_NEEDLES, server, thresholds=GATES, own_journal=True)
 
 
 def test_a_checkpoint_that_reaches_the_required_length_passes(narrowed: CompletedRun) -> None:

@@ -81,7 +81,7 @@ def complete(tmp_path_factory: pytest.TempPathFactory) -> CompletedRun:
     write_published_questions(outside / "data")
     model = shutil.copytree(calibration_checkpoint(str(REACH)), outside / "step_1000")
     paths = ("--model", str(model), "--data-dir", str(outside / "data"))
-    size = ("--lengths", f"{REACH},{BEYOND}", "--samples", "1", "--full", "-n", "1")
+    size = ("--lengths", f"{REACH},{BEYOND}", "--samples", "1", "--full")
     return completed_run(tmp_path_factory, *paths, *size, thresholds=GATES)
 
 
@@ -206,6 +206,9 @@ def test_the_report_agrees_with_the_results_of_the_workers(complete: CompletedRu
     assert tokens["prompt"] == sum(generation.prompt_tokens for generation in generations)
     assert tokens["generated"] == sum(count(generation.generated_tokens) for generation in generations)
     assert tokens["full_run_equivalent"] == tokens["computed"]
+    seconds = complete.report["run"]["worker_seconds"]
+    assert {"load", "build", "prefill", "decode", "score", "journal"} <= seconds.keys()
+    assert 0 < seconds["prefill"] < complete.report["run"]["seconds"]
 
 
 def test_the_summary_agrees_with_the_cases(complete: CompletedRun) -> None:

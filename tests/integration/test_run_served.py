@@ -19,17 +19,18 @@ import pytest
 from tokenizers import Tokenizer
 
 from longctx.fixtures.engines import Engine
-from longctx.fixtures.engines.openai.endpoint import Endpoint, ServerSettings, TokenCounting
+from longctx.fixtures.engines.openai.endpoint import ServerSettings
 from longctx.fixtures.engines.openai.engine import OpenAIEngine
 from longctx.fixtures.records import Sample, Score
 from longctx.fixtures.seeding import stable_hash
 from longctx.fixtures.tokenization.load import load_tokenizer
+from tests.helpers.clients import endpoint_of
 from tests.helpers.runs import CompletedRun, calibration_checkpoint, run_pytest
 from tests.helpers.servers import ChatServer, Request, Response, in_json, text_completion
 from tests.helpers.workers import worker_of
 
 KEY = "sk-4f1e9a77c0ffee5ecret0123456789"
-SAMPLES = 24
+SAMPLES = 12
 TASKS = ("niah_single_2", "niah_multikey_1", "niah_multivalue")
 SIZE = ("--model=calibration:512", "--lengths=512", f"--samples={SAMPLES}", "--full", "-k", " or ".join(TASKS))
 # Retries with short waits.
@@ -195,7 +196,7 @@ def test_no_output_of_a_run_contains_the_api_key(
 def test_a_lost_server_is_one_error_line_per_case_and_the_next_run_computes_the_rest(
     undisturbed: CompletedRun, tmp_path: Path
 ) -> None:
-    ends_after = 20
+    ends_after = 10
     with guessing() as (server, guesser):
 
         def answer(request: Request) -> Response:
@@ -225,12 +226,8 @@ def test_a_lost_server_is_one_error_line_per_case_and_the_next_run_computes_the_
 
 
 def engine_at(server: ChatServer, model: Path, *, at_once: int) -> Engine:
-    counting = TokenCounting(ratio=1.0, overhead=0.0, exact=True)
-    endpoint = Endpoint(
-        url=server.url, model="m", api="completions", prompts="text", prefix="continued", counting=counting
-    )
     tokenizer: Any = load_tokenizer(str(model))
-    return OpenAIEngine(ServerSettings(endpoint=endpoint, batch_size=at_once), tokenizer)
+    return OpenAIEngine(ServerSettings(endpoint=endpoint_of(server), batch_size=at_once), tokenizer)
 
 
 def test_answers_after_a_failed_request_are_stored_in_the_journal(tmp_path: Path) -> None:

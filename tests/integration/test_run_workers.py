@@ -8,12 +8,10 @@ from types import SimpleNamespace
 import pytest
 from jsonschema import Draft202012Validator
 
-from longctx.fixtures.records import Outcome
 from longctx.plugins.controller import pytest_configure_node, pytest_testnodedown
-from tests.helpers.runs import NEEDLES, ONLY_NEEDLES, SCHEMA, CompletedRun, completed_run
-from tests.integration.test_run_gates import GATES, narrowed
-
-__all__ = ["narrowed"]
+from tests.helpers.runs import NEEDLES, ONLY_NEEDLES, SCHEMA, CompletedRun, calibration_checkpoint, completed_run
+from tests.helpers.servers import served_needles
+from tests.integration.test_run_gates import GATES
 
 KILLER_CASE = "vt-1k"
 KILLER_PLUGIN = f"""
@@ -40,7 +38,8 @@ SELECTED = f"{ONLY_NEEDLES[1]} or (vt and 1k) or (cwe and 512)"
 def crashed(tmp_path_factory: pytest.TempPathFactory) -> CompletedRun:
     """A run of the needle tasks with two workers, one of which is killed by a case."""
     model = ("--model", "calibration:512", "--lengths", "512,1k", "--samples", "2", "-n", "2", "-k", SELECTED)
-    return completed_run(tmp_path_factory, *model, thresholds=MORE_GATES, plugin=KILLER_PLUGIN)
+    with served_needles(512, calibration_checkpoint("512")) as server:
+        return completed_run(tmp_path_factory, *model, server, thresholds=MORE_GATES, plugin=KILLER_PLUGIN)
 
 
 def test_the_case_that_killed_its_worker_is_an_error(crashed: CompletedRun) -> None:
@@ -98,32 +97,6 @@ def test_every_case_and_every_gate_is_in_the_junit_file(crashed: CompletedRun) -
 
 def test_a_report_of_a_crashed_run_follows_the_schema(crashed: CompletedRun) -> None:
     Draft202012Validator(SCHEMA).validate(crashed.report)
-
-
-def what_counts(outcome: Outcome) -> tuple[object, ...]:
-    """Return an outcome without the times and counts of its computation."""
-    made = outcome.generation
-    return outcome.score, outcome.references, outcome.depths, made.text, made.prompt_tokens
-
-
-def test_the_number_of_workers_and_of_samples_changes_no_answer(narrowed: CompletedRun, crashed: CompletedRun) -> None:
-    """A sample depends only on its task, length and index, not on its process or on the number of samples."""
-    alone, together = narrowed.results, crashed.results
-    assert len(alone) == len(NEEDLES) * 2
-    for name, result in alone.items():
-        outcomes = {outcome.index: outcome for outcome in together[name].outcomes}
-        assert len(outcomes) == 2
-        assert [what_counts(outcome) for outcome in result.outcomes] == [
-            what_counts(outcomes[outcome.index]) for outcome in result.outcomes
-        ]
-    failures = [outcome.score.failure for result in alone.values() for outcome in result.outcomes]
-    assert 0 < failures.count(None) < len(failures)
-
-
-def test_the_time_of_the_workers_is_split_by_activity(crashed: CompletedRun) -> None:
-    seconds = crashed.report["run"]["worker_seconds"]
-    assert {"load", "build", "prefill", "decode", "score", "journal"} <= seconds.keys()
-    assert 0 < seconds["prefill"] < crashed.report["run"]["seconds"] * 2
 
 
 def test_a_replacement_worker_takes_the_slot_of_the_dead_one() -> None:

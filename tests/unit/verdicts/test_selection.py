@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pytest
@@ -15,6 +15,7 @@ from longctx.plugins.verdicts.selection import (
     read_keyword,
     required_cases,
     restrict,
+    undecidable,
 )
 from tests.helpers.queues import ASPECTS, LENGTHS, LEVEL, case, scope_of, thresholds
 
@@ -89,3 +90,17 @@ def test_k_selects_gates_or_tests_but_not_both() -> None:
 def test_the_other_gates_and_lengths_are_left_out() -> None:
     gates = restrict(GATES, choose(named(), ["mean at 1k", "mean at 4k", "effective length"])).gates
     assert gates == (REACH, replace(MEAN, lengths=(1024, 4096)))
+
+
+@pytest.mark.parametrize(
+    ("tasks", "reasons"),
+    [
+        (ASPECTS, {}),
+        (["vt"], {"mean at 2k": "needs test_ruler[n1-2048] and 1 more, which this selection leaves out"}),
+    ],
+)
+def test_gates_that_the_selected_cases_cannot_decide_are_named(tasks: Sequence[str], reasons: dict[str, str]) -> None:
+    names = {name: named()[name] for name in ("mean at 2k", "tracing at 1k", "tracing at 8k")}
+    selected = [case.id for case in CASES if case.task in tasks]
+    expected = reasons | {"tracing at 8k": "needs 8k; add 8k to --lengths"}
+    assert undecidable(names, scope_of(CASES), selected) == expected
