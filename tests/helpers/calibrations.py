@@ -9,7 +9,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import torch
 from tokenizers import Tokenizer
 
 from longctx.fixtures.calibration.tokenizer import TokenRoles, token_roles
@@ -67,7 +66,6 @@ class Calibrated:
 
 @cache
 def ready(spec: str) -> Calibrated:
-    torch.set_num_threads(1)
     path = calibration_checkpoint(spec)
     tokenizer: Any = load_tokenizer(str(path))
     return Calibrated(

@@ -47,7 +47,6 @@ def ready_in(tmp_path_factory: pytest.TempPathFactory) -> Ready:
 
     Engines read in chunks of CHUNK, except where a model must read whole prompts.
     """
-    torch.set_num_threads(1)
     paths: dict[str, Path] = {}
     made: dict[tuple[str, int], HfEngine] = {}
 

@@ -17,7 +17,7 @@ from transformers import MixtralConfig
 
 from longctx.fixtures.engines.answers import StopTracker
 from longctx.fixtures.engines.hf import prefill
-from tests.helpers.tiny_engines import PROMPTS, Saved, engine_of, own_greedy, saved_in, texts
+from tests.helpers.tiny_engines import PROMPTS, Saved, engine_of, own_greedy, texts
 from tests.helpers.tiny_models import (
     CONFIGS,
     LONGROPE_TURN,
@@ -33,16 +33,6 @@ from tests.helpers.tiny_models import (
 
 WINDOWED = {"mistral", "gemma2", "gemma3"}
 ONE_BY_ONE = {*WINDOWED, "longrope", "jamba"}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> None:
-    torch.set_num_threads(1)
-
-
-@pytest.fixture(scope="module")
-def saved(tmp_path_factory: pytest.TempPathFactory) -> Saved:
-    return saved_in(tmp_path_factory)
 
 
 @pytest.mark.parametrize("family", CONFIGS)

@@ -13,13 +13,8 @@ from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
 from longctx.fixtures.engines import EngineError, execution_settings
 from longctx.fixtures.engines.hf.engine import HfEngine
 from longctx.fixtures.engines.hf.settings import HfSettings
-from tests.helpers.tiny_engines import TEXT, Ready, counted, engine_of, questions, ready_in
+from tests.helpers.tiny_engines import TEXT, Ready, counted, engine_of, questions
 from tests.helpers.tiny_models import CONFIGS, random_prompt, save_model
-
-
-@pytest.fixture(scope="module")
-def ready(tmp_path_factory: pytest.TempPathFactory) -> Ready:
-    return ready_in(tmp_path_factory)
 
 
 def failing_above(engine: HfEngine, monkeypatch: pytest.MonkeyPatch, positions: int, *, rows: int = 99) -> list[int]:

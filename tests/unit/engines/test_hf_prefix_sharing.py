@@ -33,17 +33,11 @@ from tests.helpers.tiny_engines import (
     own_greedy,
     own_greedy_answer,
     questions,
-    ready_in,
 )
 from tests.helpers.tiny_models import HYBRIDS, prompt, random_prompt, save_model
 
 SHARING = ("llama", "yarn", "qwen2", "qwen3", "mistral", "gemma2", "gemma3", "granite_hybrid", "lfm2", "bamba")
 PLAIN = ("longrope", "jamba")
-
-
-@pytest.fixture(scope="module")
-def ready(tmp_path_factory: pytest.TempPathFactory) -> Ready:
-    return ready_in(tmp_path_factory)
 
 
 def branches(rng: Random) -> list[Prompt]:
@@ -113,7 +107,6 @@ def test_recurrent_states_are_shared_only_in_a_dtype_that_the_probe_can_verify(d
 
 def test_six_queries_on_one_object_cost_little_more_than_one() -> None:
     """The answers equal those of single prompts, although the window of 512 does not reach all values."""
-    torch.set_num_threads(1)
     path = calibration_checkpoint("512")
     tokenizer: Any = load_tokenizer(str(path))
     engine = engine_of(path, tokenizer=tokenizer)

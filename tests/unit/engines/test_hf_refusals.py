@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-import json
+import shutil
 import weakref
 from collections.abc import Callable
 from pathlib import Path
@@ -12,23 +12,14 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import LlamaConfig, T5Config, T5ForConditionalGeneration
+from transformers import T5Config, T5ForConditionalGeneration
 
 from longctx.fixtures.engines import EngineError
 from longctx.fixtures.engines.hf import loading
 from longctx.fixtures.records import Prompt
-from tests.helpers.tiny_engines import PROMPTS, Saved, engine_of, saved_in, texts
-from tests.helpers.tiny_models import CONFIGS, SIZES, VOCABULARY, byte_tokenizer, prompt, random_prompt, save_model
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> None:
-    torch.set_num_threads(1)
-
-
-@pytest.fixture(scope="module")
-def saved(tmp_path_factory: pytest.TempPathFactory) -> Saved:
-    return saved_in(tmp_path_factory)
+from tests.helpers.checkpoints import edit_json
+from tests.helpers.tiny_engines import PROMPTS, Saved, engine_of, texts
+from tests.helpers.tiny_models import CONFIGS, VOCABULARY, byte_tokenizer, prompt, random_prompt, save_model
 
 
 @pytest.mark.parametrize(
@@ -54,13 +45,18 @@ def test_learned_positions_are_not_exceeded(saved: Saved) -> None:
 
 def changed_weights(path: Path, target: Path, change: Callable[[dict[str, torch.Tensor]], object]) -> Path:
     """Copy a checkpoint and change its tensors."""
-    target.mkdir()
-    for file in path.iterdir():
-        (target / file.name).write_bytes(file.read_bytes())
+    shutil.copytree(path, target)
     tensors = load_file(target / "model.safetensors")
     change(tensors)
     save_file(tensors, target / "model.safetensors", metadata={"format": "pt"})
     return target
+
+
+def reconfigured(saved: Saved, target: Path, **values: Any) -> Path:
+    """Copy a checkpoint and change values of its config."""
+    path = Path(shutil.copytree(saved("llama"), target))
+    edit_json(path / "config.json", **values)
+    return path
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
@@ -93,13 +89,6 @@ def test_weights_that_do_not_fit_the_config_are_refused(
     assert "\n" not in str(raised.value)
 
 
-def test_dynamic_rope_is_refused(saved: Saved, tmp_path: Path) -> None:
-    rope = {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 10000.0}
-    path = save_model(LlamaConfig(**SIZES, rope_parameters=rope), tmp_path / "c")
-    with pytest.raises(EngineError, match="rope type 'dynamic' makes an answer depend on what was read before"):
-        engine_of(path)
-
-
 def test_an_encoder_decoder_is_refused(tmp_path: Path) -> None:
     sizes: dict[str, Any] = {"vocab_size": 320, "d_model": 16, "d_kv": 8, "d_ff": 16, "num_layers": 1, "num_heads": 2}
     T5ForConditionalGeneration(T5Config(**sizes)).save_pretrained(tmp_path / "c")
@@ -109,21 +98,11 @@ def test_an_encoder_decoder_is_refused(tmp_path: Path) -> None:
 
 
 def test_code_beside_the_weights_of_a_built_in_model_is_not_run(saved: Saved, tmp_path: Path) -> None:
-    path = changed_weights(saved("llama"), tmp_path / "c", lambda tensors: None)
-    config = json.loads((path / "config.json").read_text())
     classes = {"AutoConfig": "mine.Config", "AutoModelForCausalLM": "mine.Model"}
-    (path / "config.json").write_text(json.dumps({**config, "auto_map": classes}))
+    path = reconfigured(saved, tmp_path / "c", auto_map=classes)
     (path / "mine.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
     assert texts(engine_of(path), PROMPTS[:1]) == texts(engine_of(saved("llama")), PROMPTS[:1])
     assert not (tmp_path / "ran").exists()
-
-
-def test_a_model_type_that_transformers_does_not_know_is_refused(saved: Saved, tmp_path: Path) -> None:
-    path = changed_weights(saved("llama"), tmp_path / "c", lambda tensors: None)
-    config = json.loads((path / "config.json").read_text())
-    (path / "config.json").write_text(json.dumps({**config, "model_type": "llama99"}))
-    with pytest.raises(EngineError, match="must know model_type 'llama99'"):
-        engine_of(path)
 
 
 @pytest.mark.parametrize(
@@ -133,16 +112,19 @@ def test_a_model_type_that_transformers_does_not_know_is_refused(saved: Saved, t
         ("num_key_value_heads", 0, "cannot be loaded: num_key_value_heads is 0: "),
         ("rms_norm_eps", "small", "config.json: rms_norm_eps is 'small': .*expected float"),
         ("hidden_act", "nope", "cannot be loaded: hidden_act is 'nope': "),
+        ("model_type", "llama99", "must know model_type 'llama99'"),
+        (
+            "rope_parameters",
+            {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 10000.0},
+            "rope type 'dynamic' makes an answer depend on what was read before",
+        ),
     ],
 )
-def test_the_key_of_a_config_that_its_class_rejects_is_named(
+def test_a_config_that_cannot_be_used_is_refused_by_its_key(
     key: str, value: object, line: str, saved: Saved, tmp_path: Path
 ) -> None:
-    path = changed_weights(saved("llama"), tmp_path / "c", lambda tensors: None)
-    config = json.loads((path / "config.json").read_text())
-    (path / "config.json").write_text(json.dumps({**config, key: value}))
     with pytest.raises(EngineError, match=line):
-        engine_of(path)
+        engine_of(reconfigured(saved, tmp_path / "c", **{key: value}))
 
 
 @pytest.mark.parametrize(
@@ -163,11 +145,8 @@ def test_the_key_of_a_config_that_its_class_rejects_is_named(
 def test_a_package_for_quantized_weights_that_is_missing_is_named(
     quantization: dict[str, Any], saved: Saved, tmp_path: Path
 ) -> None:
-    path = changed_weights(saved("llama"), tmp_path / "c", lambda tensors: None)
-    config = json.loads((path / "config.json").read_text())
-    (path / "config.json").write_text(json.dumps({**config, "quantization_config": quantization}))
     with pytest.raises(EngineError) as caught:
-        engine_of(path)
+        engine_of(reconfigured(saved, tmp_path / "c", quantization_config=quantization))
     line = str(caught.value)
     assert f"is quantized with {quantization['quant_method']!r}, whose package is missing: " in line
     assert "architectures" not in line

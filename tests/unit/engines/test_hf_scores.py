@@ -12,21 +12,11 @@ import torch
 from longctx.fixtures.engines import EngineError
 from longctx.fixtures.engines.hf.engine import HfEngine
 from longctx.fixtures.records import Prompt
-from tests.helpers.tiny_engines import TEXT, Ready, Saved, counted, engine_of, ready_in, saved_in
+from tests.helpers.tiny_engines import TEXT, Ready, Saved, counted, engine_of
 from tests.helpers.tiny_models import CONFIGS, HYBRIDS, VOCABULARY, prompt
 
 FAMILIES = tuple(CONFIGS | HYBRIDS)
 CHUNKED = ("llama", "mistral", "gemma3")
-
-
-@pytest.fixture(scope="module")
-def ready(tmp_path_factory: pytest.TempPathFactory) -> Ready:
-    return ready_in(tmp_path_factory)
-
-
-@pytest.fixture(scope="module")
-def saved(tmp_path_factory: pytest.TempPathFactory) -> Saved:
-    return saved_in(tmp_path_factory)
 
 
 def pairs(seed: int) -> tuple[list[Prompt], list[tuple[int, ...]]]:

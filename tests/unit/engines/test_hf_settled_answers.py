@@ -6,7 +6,6 @@ from dataclasses import replace
 from functools import cache
 
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -110,7 +109,6 @@ def test_the_prompt_key_covers_the_texts_that_settle_the_score() -> None:
 
 @pytest.mark.parametrize("spec", ["full", "512"])
 def test_calibration_checkpoints_score_the_same_with_fewer_tokens(spec: str) -> None:
-    torch.set_num_threads(1)
     path = calibration_checkpoint(spec)
     tokenizer = load_tokenizer(str(path))
     engine = engine_of(path, tokenizer=tokenizer)
@@ -140,6 +138,5 @@ def with_budget(sample: Sample, generation_tokens: int) -> Sample:
 
 
 def tiny(tmp_path_factory: pytest.TempPathFactory, *, batch_size: int = 1) -> HfEngine:
-    torch.set_num_threads(1)
     path = save_model(CONFIGS["llama"], tmp_path_factory.mktemp("settled"))
     return engine_of(path, batch_size=batch_size)

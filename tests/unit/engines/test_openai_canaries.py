@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -20,14 +20,6 @@ from tests.helpers.clients import asking, echo, endpoint_of, engine_of
 from tests.helpers.servers import ChatServer, Request, Response, text_completion
 
 PROMPTS = asking(*TEXTS)
-
-
-@pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ChatServer]:
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    with ChatServer().serving() as serving:
-        serving.answer = echo
-        yield serving
 
 
 def answered(*values: float, text: str = "a", best: float = -9.0) -> SteppedAnswer:

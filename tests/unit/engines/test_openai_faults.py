@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -15,8 +14,9 @@ from longctx.fixtures.engines.openai import engine
 from longctx.fixtures.http.connection import Connection
 from longctx.fixtures.http.retry import MOST_ATTEMPTS, Attempts, RequestFailure, RetryPolicy, TimeBudget
 from tests.helpers.clients import answers, asking, echo, endpoint_of, engine_of, refused
-from tests.helpers.servers import ChatServer, Request, Response, chat_completion, forget_keys, in_json, text_completion
+from tests.helpers.servers import ChatServer, Request, Response, chat_completion, in_json, text_completion
 
+pytestmark = pytest.mark.usefixtures("no_keys")
 RIGHT = text_completion(" two", read=2)
 FAULTS = {
     "rate limit": in_json({"error": {"message": "slow down"}}, status=429, Retry_After="0.05"),
@@ -30,18 +30,6 @@ FAULTS = {
     "an error with status 200": in_json({"error": {"message": "crashed"}}),
     "no usage": in_json({"choices": [{"text": " two", "finish_reason": "stop"}]}),
 }
-
-
-@pytest.fixture(autouse=True)
-def no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    forget_keys(monkeypatch)
-
-
-@pytest.fixture
-def server() -> Iterator[ChatServer]:
-    with ChatServer().serving() as serving:
-        serving.answer = echo
-        yield serving
 
 
 @pytest.mark.parametrize("fault", FAULTS)

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from longctx.fixtures.engines import EngineError
-from longctx.fixtures.engines.openai.endpoint import Endpoint, ServerSettings, TokenCounting, connect
+from longctx.fixtures.engines.openai.endpoint import Endpoint, ServerSettings, connect
 from longctx.fixtures.engines.openai.engine import OpenAIEngine
 from longctx.fixtures.engines.openai.probe import probe_endpoint
 from longctx.fixtures.http.retry import RetryPolicy, TimeBudget
 from longctx.fixtures.records import Prompt
 from tests.fuzz.hostile_server import Behaviour, HostileServer
 from tests.fuzz.server_behaviours import BEHAVIOURS, KEY, key_forms
-from tests.helpers.clients import Words
+from tests.helpers.clients import EXACT, Words
 from tests.helpers.servers import forget_keys
 
 NUMBER = "8142739"
@@ -57,11 +57,10 @@ def probed(url: str, timeout_seconds: float) -> Endpoint:
 
 def answered(url: str, stage: str, timeout_seconds: float) -> Any:
     """Return the generation for a prompt, or the message of the error in its place."""
-    counting = TokenCounting(ratio=1.0, overhead=0.0, exact=True)
     plain: dict[str, Any] = {"url": url, "model": "m", "api": "completions", "prompts": "text", "prefix": "continued"}
     try:
         endpoint = (
-            Endpoint(**plain, counting=counting, answers_as="m") if stage == "answer" else probed(url, timeout_seconds)
+            Endpoint(**plain, counting=EXACT, answers_as="m") if stage == "answer" else probed(url, timeout_seconds)
         )
         engine = OpenAIEngine(ServerSettings(endpoint=endpoint, timeout_seconds=timeout_seconds), Words(), RETRIES)
         ids = tuple(words(PROMPT))

@@ -7,8 +7,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import fields, replace
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from typing import Any
 
 import msgspec
@@ -17,19 +17,7 @@ import pytest
 from longctx.fixtures.engines.openai.endpoint import ServerSettings, TokenCounting
 from longctx.fixtures.records import Conversation, Generation
 from tests.helpers.clients import answers, asking, echo, endpoint_of, engine_of, refused
-from tests.helpers.servers import ChatServer, Request, Response, chat_completion, forget_keys, text_completion
-
-
-@pytest.fixture(autouse=True)
-def no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    forget_keys(monkeypatch)
-
-
-@pytest.fixture
-def server() -> Iterator[ChatServer]:
-    with ChatServer().serving() as serving:
-        serving.answer = echo
-        yield serving
+from tests.helpers.servers import ChatServer, Request, Response, chat_completion, text_completion
 
 
 def test_an_answer_takes_one_greedy_request_and_uses_the_servers_token_counts(server: ChatServer) -> None:
@@ -213,8 +201,9 @@ CHANGES: Sequence[dict[str, Any]] = (
 def test_a_conversation_is_sent_turn_by_turn(server: ChatServer) -> None:
     server.answer = lambda _: chat_completion("seven", read=5)
     (prompt,) = asking("all turns as one text", turns=("Who?", ""))
-    values = {entry.name: getattr(prompt, entry.name) for entry in fields(prompt)}
-    conversation = Conversation(**values, earlier=(("system", "Be brief."), ("user", "Read."), ("assistant", "Done.")))
+    conversation = Conversation(
+        **asdict(prompt), earlier=(("system", "Be brief."), ("user", "Read."), ("assistant", "Done."))
+    )
     list(engine_of(server, endpoint=endpoint_of(server, api="chat")).generate([conversation]))
     assert server.requests[-1].body["messages"] == [
         {"role": "system", "content": "Be brief."},

@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from longctx.fixtures.engines import EngineError
-from longctx.fixtures.engines.openai.endpoint import Endpoint, ServerSettings, TokenCounting, connect
+from longctx.fixtures.engines.openai.endpoint import Endpoint, ServerSettings, connect
 from longctx.fixtures.engines.openai.engine import OpenAIEngine
 from longctx.fixtures.engines.openai.log_probabilities import require_log_probabilities
 from longctx.fixtures.http.retry import TimeBudget
 from longctx.fixtures.records import Prompt
 from tests.golden.engines import Letters
-from tests.helpers.servers import ChatServer, Request, Response, forget_keys, text_completion
+from tests.helpers import clients
+from tests.helpers.servers import ChatServer, Request, Response, text_completion
 
 VALUES = {7: -0.25, 8: -1.5, 9: -3.0}
 PROMPT = Prompt(text="", token_ids=(1, 2, 3), length_tokens=3, generation_tokens=4)
-
-
-@pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ChatServer]:
-    forget_keys(monkeypatch)
-    with ChatServer().serving() as running:
-        yield running
 
 
 def reply_of(kind: str, request: Request) -> Response:
@@ -45,9 +38,7 @@ def reply_of(kind: str, request: Request) -> Response:
 
 
 def endpoint_of(server: ChatServer, **changes: Any) -> Endpoint:
-    fields: dict[str, Any] = {"api": "completions", "prompts": "ids", "prefix": "continued"}
-    counting = TokenCounting(ratio=1.0, overhead=0.0, exact=True)
-    return Endpoint(url=server.url, model="m", counting=counting, **fields | changes)
+    return clients.endpoint_of(server, **{"prompts": "ids", **changes})
 
 
 def engine_of(server: ChatServer, kind: str) -> OpenAIEngine:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -12,22 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longctx.fixtures.engines.answers import StopTracker
-from longctx.fixtures.engines.openai.endpoint import Endpoint, ServerSettings, TokenCounting
+from longctx.fixtures.engines.openai.endpoint import ServerSettings
 from longctx.fixtures.engines.openai.engine import OpenAIEngine
 from longctx.fixtures.records import Generation, Prompt
 from longctx.fixtures.thinking import THINK, strip_opening
+from tests.golden.engines import Letters
+from tests.helpers.clients import endpoint_of
 from tests.helpers.servers import ChatServer, Response, chat_completion, in_json, text_completion
-from tests.unit.engines.test_openai_probe import Letters
 
 END = 0
 BUDGET = 90
-
-
-@pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ChatServer]:
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    with ChatServer().serving() as serving:
-        yield serving
 
 
 def prompt_of(text: str = "Q", **changes: Any) -> Prompt:
@@ -44,16 +37,7 @@ def by_server(
     budget: int = BUDGET,
     tokenizer: Letters | None = None,
 ) -> Generation:
-    counting = TokenCounting(ratio=1.0, overhead=0.0, exact=True)
-    endpoint = Endpoint(
-        url=server.url,
-        model="m",
-        api="chat" if api == "chat" else "completions",
-        prompts="text",
-        prefix="instruction",
-        counting=counting,
-    )
-    settings = ServerSettings(endpoint=endpoint, thinking_tokens=budget)
+    settings = ServerSettings(endpoint=endpoint_of(server, api=api, prefix="instruction"), thinking_tokens=budget)
     engine = OpenAIEngine(settings, tokenizer or Letters())
     server.answer = lambda _: response
     (generation,) = engine.generate([prompt])

@@ -12,8 +12,10 @@ from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
 from longctx.fixtures.engines import Engine, EngineError
 from longctx.fixtures.engines.base import Scoring
 from longctx.fixtures.engines.verified import load_verified
-from longctx.fixtures.records import ContinuationScore, EngineFacts, Generation, Prompt
+from longctx.fixtures.records import ContinuationScore, Generation, Prompt
 from tests.helpers.checkpoints import CONFIG, TENSORS, configure, safetensors, sound_checkpoint
+from tests.helpers.outcomes import generation_of
+from tests.helpers.workers import EmptyAnswerEngine
 
 PROMPTS = [
     Prompt(text=text, token_ids=(1, 2), length_tokens=2, generation_tokens=4) for text in ("first", "second", "third")
@@ -24,10 +26,7 @@ OTHER_WEIGHTS = safetensors(TENSORS)[:-1] + b"\xff"
 class Echo:
     """An engine that answers with the prompt and calls `before_answer` first."""
 
-    facts = EngineFacts(
-        engine="echo", device="cpu", dtype="float32", attention="none", batch_size=1, prefill="whole", reuse="none",
-        hardware="none",
-    )  # fmt: skip
+    facts = EmptyAnswerEngine.facts
 
     def __init__(self, before_answer: Callable[[str], None]):
         self.before_answer = before_answer
@@ -35,10 +34,7 @@ class Echo:
     def generate(self, prompts: Sequence[Prompt]) -> Iterator[Generation]:
         for prompt in prompts:
             self.before_answer(prompt.text)
-            yield Generation(
-                text=prompt.text, prompt_tokens=2, generated_tokens=1, computed_tokens=3, reused_tokens=0,
-                finish="stop", seconds=0.0,
-            )  # fmt: skip
+            yield generation_of(prompt.text, 2, computed_tokens=3)
 
     def score(self, prompts: Sequence[Prompt], continuations: Sequence[Sequence[int]]) -> Iterator[ContinuationScore]:
         for prompt in prompts:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import traceback
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,22 +11,10 @@ import pytest
 
 from longctx.fixtures.engines import EngineError
 from longctx.fixtures.engines.openai.server_process import ServeError, ServerProcess
-from tests.helpers.clients import answers, asking, echo, engine_of
-from tests.helpers.servers import ChatServer, forget_keys, in_json, text_completion
+from tests.helpers.clients import answers, asking, engine_of
+from tests.helpers.servers import ChatServer, in_json, text_completion
 
 KEY = "sk-4f1e9a77c0ffee5ecret0123456789"
-
-
-@pytest.fixture(autouse=True)
-def no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    forget_keys(monkeypatch)
-
-
-@pytest.fixture
-def server() -> Iterator[ChatServer]:
-    with ChatServer().serving() as serving:
-        serving.answer = echo
-        yield serving
 
 
 def traceback_text(raised: pytest.ExceptionInfo[EngineError]) -> str:

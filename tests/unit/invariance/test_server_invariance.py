@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from longctx.fixtures.engines.openai.engine import OpenAIEngine
 from longctx.fixtures.invariance.server_check import ServerQuestion, check_server_engine
 from longctx.fixtures.records import Prompt
 from tests.golden.engines import Letters
-from tests.helpers.servers import ChatServer, Request, Response, forget_keys, text_completion
+from tests.helpers.servers import ChatServer, Request, Response, text_completion
 from tests.helpers.tiny_engines import engine_of
 from tests.helpers.tiny_models import CONFIGS, prompt, random_prompt, save_model
 from tests.unit.engines.test_openai_scores import endpoint_of
@@ -36,13 +36,6 @@ def question(number: int) -> ServerQuestion:
 
 QUESTIONS = [question(number) for number in range(3)]
 BATCH = [question(number) for number in range(3, 6)]
-
-
-@pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ChatServer]:
-    forget_keys(monkeypatch)
-    with ChatServer().serving() as running:
-        yield running
 
 
 def answers_of(engine: HfEngine) -> Callable[[Request], Response]:

@@ -2,24 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 
 from tests.helpers.judges import RIGHT, decided, refused
-from tests.helpers.servers import ChatServer, Response, completion, forget_keys, in_json
-
-
-@pytest.fixture(autouse=True)
-def no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    forget_keys(monkeypatch)
-
-
-@pytest.fixture
-def server() -> Iterator[ChatServer]:
-    with ChatServer().serving() as serving:
-        yield serving
+from tests.helpers.servers import ChatServer, Response, completion, in_json
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import replace
 from typing import Any
@@ -98,18 +98,9 @@ def test_a_fence_code_that_a_part_contains_is_not_used(monkeypatch: pytest.Monke
     assert fence_code({"a": " ".join(f"{code:02X}" for code in range(256) if code != 0x5E)}) == "5e"
 
 
-@pytest.fixture
-def server() -> Iterator[ChatServer]:
-    with ChatServer().serving() as serving:
-        yield serving
-
-
 @pytest.mark.parametrize("attack", ATTACKS)
-def test_a_verdict_in_the_answer_is_not_the_judges(
-    server: ChatServer, attack: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_verdict_in_the_answer_is_not_the_judges(server: ChatServer, attack: str) -> None:
     """The server plays a judge that repeats the whole request before it decides."""
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     server.answer = lambda request: completion(f'{request.text}\n{{"fluency": 0, "correctness": 1}}')
     with closing(Judge(replace(SETTINGS, url=server.url))) as judge:
         score = judge.decide(replace(ANSWER, answer=f"a {attack}"))
@@ -195,10 +186,7 @@ def test_no_rubric_holds_a_verdict() -> None:
 
 
 @pytest.mark.parametrize("task", ["narrativeqa", "multi_lexsum"])
-def test_rouge_stands_beside_the_judges_score_and_does_not_change_it(
-    server: ChatServer, task: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+def test_rouge_stands_beside_the_judges_score_and_does_not_change_it(server: ChatServer, task: str) -> None:
     verdicts = ({"supported": 1, "sentences": 1}, {"found": 1}, {"fluency": 1, "correctness": 3}, {"fluency": 1})
 
     def reply(request: Any) -> Response:

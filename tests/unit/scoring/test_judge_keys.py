@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import traceback
-from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -16,20 +15,10 @@ from longctx.fixtures.scoring.judge import Judge, JudgeError, JudgeSettings
 from longctx.fixtures.scoring.judge.judge import ChatClient
 from longctx.plugins.journal import JudgeReplies
 from tests.helpers.judges import ANSWER, RIGHT, decided, refused, settings_for
-from tests.helpers.servers import ChatServer, Response, completion, forget_keys, in_json
+from tests.helpers.servers import ChatServer, Response, completion, in_json
 
+pytestmark = pytest.mark.usefixtures("no_keys")
 KEY = "sk-4f1e9a77c0ffee5ecret0123456789"
-
-
-@pytest.fixture(autouse=True)
-def no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    forget_keys(monkeypatch)
-
-
-@pytest.fixture
-def server() -> Iterator[ChatServer]:
-    with ChatServer().serving() as serving:
-        yield serving
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -17,18 +16,7 @@ from longctx.fixtures.records import Score
 from longctx.fixtures.scoring.judge import Judge, JudgedAnswer, JudgedClaim, JudgeError, PendingDecision
 from longctx.plugins.journal import JudgeReplies
 from tests.helpers.judges import ANSWER, RIGHT, SUMMARY, decided, refused, settings_for
-from tests.helpers.servers import ChatServer, Request, Response, completion, forget_keys, in_json
-
-
-@pytest.fixture(autouse=True)
-def no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    forget_keys(monkeypatch)
-
-
-@pytest.fixture
-def server() -> Iterator[ChatServer]:
-    with ChatServer().serving() as serving:
-        yield serving
+from tests.helpers.servers import ChatServer, Request, Response, completion, in_json
 
 
 def test_an_answer_takes_one_call_and_scores_fluency_times_correctness_over_3(server: ChatServer) -> None:
