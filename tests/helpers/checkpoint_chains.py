@@ -11,7 +11,6 @@ from typing import Any
 from longctx.ci.checkpoint_dirs import fingerprint_of
 from longctx.ci.suite_process import SuiteRun
 from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
-from longctx.fixtures.records import Case, Generation, Outcome, Score
 from longctx.plugins.config.cases import only_samples
 from longctx.plugins.evidence.clusters import SampleRef
 from longctx.plugins.evidence.sequential import NonInferiority
@@ -20,13 +19,11 @@ from longctx.plugins.journal import Entry, Subject, sample_key
 from longctx.plugins.journal.lines import encode_line, encode_record
 from longctx.plugins.verdicts.panels import Comparison, Panel
 from tests.helpers.checkpoints import CONFIG, TENSORS, safetensors
+from tests.helpers.outcomes import case_of, generation_of, outcome_of
 from tests.helpers.report_records import report_of
 
 SAMPLES = 100
-CASE = Case(
-    id="test_ruler[niah_single_2-512]", suite="ruler", category="retrieval", task="niah_single_2", length=512,
-    samples=SAMPLES, source="archive", generation_tokens=128,
-)  # fmt: skip
+CASE = case_of("niah_single_2", 512, SAMPLES)
 
 
 class Chain:
@@ -128,14 +125,10 @@ class Chain:
 
     def _entry(self, name: str, sample: int) -> Entry:
         key = sample_key("s", "", 0, CASE.task, 512, sample)
-        generation = Generation(
-            text=f"said by {name}", prompt_tokens=500, generated_tokens=10, computed_tokens=510, reused_tokens=0,
-            finish="stop", seconds=0.1,
-        )  # fmt: skip
-        outcome = Outcome(
-            index=sample, score=Score(value=self._right(name, sample)), generation=generation,
-            references=("4711",), depths=(0.5,),
-        )  # fmt: skip
+        generation = generation_of(f"said by {name}", 500, 10, computed_tokens=510, seconds=0.1)
+        outcome = outcome_of(
+            sample, self._right(name, sample), generation=generation, references=("4711",), depths=(0.5,)
+        )
         return Entry(key=key, prompt=key, case=CASE.id, index=sample, outcome=outcome)
 
     def _right(self, name: str, sample: int) -> float:

@@ -11,9 +11,10 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from longctx.fixtures.records import Generation, Outcome, Score
+from longctx.fixtures.records import Score
 from longctx.plugins.journal import Entry, Heartbeat, Journal, Subject
 from longctx.plugins.journal.heartbeat import worker_file
+from tests.helpers.outcomes import generation_of, outcome_of
 from tests.helpers.paths import REPOSITORY
 
 TIMEOUT_SECONDS = 300
@@ -50,17 +51,9 @@ def wait_for_samples(journal: Path, count: int, seconds: float) -> None:
 
 def entry(key: str, text: str = "an answer", *, prompt: str | None = None, case: str = "test_ruler[vt-4k]") -> Entry:
     """Return an entry with a partly correct answer."""
-    generation = Generation(
-        text=text,
-        prompt_tokens=4000,
-        generated_tokens=9,
-        computed_tokens=4009,
-        reused_tokens=0,
-        finish="stop",
-        seconds=0.25,
-    )
+    generation = generation_of(text, 4000, 9, computed_tokens=4009, seconds=0.25)
     score = Score(value=0.5, parts={"v": 1.0, "w": 0.0}, failure="incomplete")
-    outcome = Outcome(index=3, score=score, generation=generation, references=("v", "w"), depths=(0.1, 0.9))
+    outcome = outcome_of(3, score, generation=generation, references=("v", "w"), depths=(0.1, 0.9))
     return Entry(key=key, prompt=prompt or f"{key}00", case=case, index=3, outcome=outcome)
 
 

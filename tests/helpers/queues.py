@@ -6,12 +6,13 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from random import Random
 
-from longctx.fixtures.records import Case, CaseResult, Generation, Outcome, Score
+from longctx.fixtures.records import Case, CaseResult
 from longctx.plugins.evidence.clusters import SampleRef
 from longctx.plugins.thresholds.records import Gate, Reference, Thresholds
 from longctx.plugins.verdicts.evaluate import GateEvaluator, Measured
 from longctx.plugins.verdicts.hypotheses import Scope, build_panels
 from longctx.plugins.verdicts.panels import ModelRole, Panel, PanelStatus
+from tests.helpers.outcomes import outcome_of
 
 LENGTHS = (1024, 2048, 4096)
 ASPECTS = {"n1": "retrieval", "n2": "retrieval", "vt": "tracing"}
@@ -22,9 +23,6 @@ LEVEL = Gate(
     name="level", kind="level", aspect=None, category=None, tasks=(), above=None, blocking=True, lengths=(),
     at_least=None, rising=False,
 )  # fmt: skip
-GENERATION = Generation(
-    text="", prompt_tokens=1, generated_tokens=1, computed_tokens=2, reused_tokens=0, finish="stop", seconds=0.0
-)
 
 Scores = Mapping[SampleRef, float]
 
@@ -36,14 +34,10 @@ def case(task: str, length: int = 1024, samples: int = 4) -> Case:
     )  # fmt: skip
 
 
-def outcome(index: int, value: float) -> Outcome:
-    return Outcome(index=index, score=Score(value=value), generation=GENERATION, references=("a",), depths=())
-
-
 def result(
     measured_case: Case, *values: float, error: str | None = None, baseline: tuple[float, ...] = ()
 ) -> CaseResult:
-    outcomes = tuple(outcome(index, value) for index, value in enumerate(values))
+    outcomes = tuple(outcome_of(index, value) for index, value in enumerate(values))
     return CaseResult(case=measured_case, outcomes=outcomes, seconds=1.0, error=error, baseline=baseline)
 
 
@@ -159,7 +153,7 @@ class SimulatedRun:
             scores = {ref.sample_index: score for ref, score in evidence["model"].items() if ref.case_id == planned.id}
             return CaseResult(
                 case=planned,
-                outcomes=tuple(outcome(index, score) for index, score in scores.items()),
+                outcomes=tuple(outcome_of(index, score) for index, score in scores.items()),
                 seconds=0.0,
                 error="out of memory" if planned.id in self.failed else None,
                 baseline=tuple(score for ref, score in evidence["baseline"].items() if ref.case_id == planned.id),

@@ -17,7 +17,6 @@ from longctx.fixtures.records import (
     EngineFacts,
     Excerpt,
     FailureKind,
-    Generation,
     Options,
     Outcome,
     Score,
@@ -33,6 +32,7 @@ from longctx.plugins.verdicts.evaluation import evaluate
 from longctx.plugins.verdicts.hypotheses import PanelKey, build_panels
 from longctx.plugins.verdicts.panels import Panel
 from tests.helpers import workers
+from tests.helpers.outcomes import case_of, generation_of
 
 KINDS: tuple[FailureKind, ...] = get_args(FailureKind)
 # How much more frequent than the others these kinds of failure are.
@@ -64,16 +64,7 @@ def options_of(**changed: Any) -> Options:
 def cases_of(options: Options) -> tuple[Case, ...]:
     """Return all cases that the options select."""
     return tuple(
-        Case(
-            id=f"test_{task.suite}[{task.name}-{length}]",
-            suite=task.suite,
-            category=task.category,
-            task=task.name,
-            length=length,
-            samples=options.samples,
-            source="archive",
-            generation_tokens=32,
-        )
+        case_of(task.name, length, options.samples, id=f"test_{task.suite}[{task.name}-{length}]", generation_tokens=32)
         for task in TASKS.values()
         if options.suite == task.suite or (options.suite == "all" and task.suite not in NAMED_SUITES)
         for length in options.lengths
@@ -97,10 +88,7 @@ def outcome_of(case: Case, index: int, accuracy: float, text: str | None, random
     return Outcome(
         index=index,
         score=Score(value=value, parts={reference: value}, failure=None if is_right else failure),
-        generation=Generation(
-            text=answer if text is None else text, prompt_tokens=case.length, generated_tokens=9,
-            computed_tokens=case.length, reused_tokens=0, finish="stop", seconds=0.01,
-        ),
+        generation=generation_of(answer if text is None else text, case.length, 9, seconds=0.01),
         references=(reference,),
         depths=(depth,),
         excerpt=None if is_right and index > 2 else Excerpt(

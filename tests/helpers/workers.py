@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -25,6 +24,8 @@ from longctx.plugins.runner.samples import SampleBuilder
 from longctx.plugins.runner.worker import Worker
 from longctx.plugins.thresholds.read import load_thresholds
 from longctx.plugins.thresholds.records import SHIPPED
+from tests.helpers.checkpoints import edit_json
+from tests.helpers.outcomes import generation_of
 from tests.helpers.runs import calibration_checkpoint
 
 SAMPLES = 3
@@ -34,15 +35,9 @@ class EmptyAnswerEngine:
     """An engine that returns an empty answer to every prompt and counts the prompts."""
 
     facts = EngineFacts(
-        engine="fake",
-        device="cpu",
-        dtype="none",
-        attention="none",
-        batch_size=1,
-        prefill="whole",
-        reuse="none",
+        engine="fake", device="cpu", dtype="none", attention="none", batch_size=1, prefill="whole", reuse="none",
         hardware="none",
-    )
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.prompt_count = 0
@@ -50,16 +45,7 @@ class EmptyAnswerEngine:
     def generate(self, prompts: Sequence[Prompt]) -> Iterator[Generation]:
         self.prompt_count += len(prompts)
         for prompt in prompts:
-            tokens = len(prompt.token_ids)
-            yield Generation(
-                text="",
-                prompt_tokens=tokens,
-                generated_tokens=0,
-                computed_tokens=tokens,
-                reused_tokens=0,
-                finish="stop",
-                seconds=0.0,
-            )
+            yield generation_of("", len(prompt.token_ids), 0)
 
 
 def chat_checkpoint(folder: Path, template: str | None = None) -> Path:
@@ -67,7 +53,7 @@ def chat_checkpoint(folder: Path, template: str | None = None) -> Path:
     copy = Path(shutil.copytree(calibration_checkpoint("512-chat"), folder / "step_9"))
     if template is not None:
         path = copy / "tokenizer_config.json"
-        path.write_text(json.dumps(json.loads(path.read_text()) | {"chat_template": template}))
+        edit_json(path, chat_template=template)
     return copy
 
 

@@ -10,28 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longctx.fixtures.cases import cases_that_cannot_fit
-from longctx.fixtures.records import Case, Source
+from longctx.fixtures.records import Source
 from longctx.fixtures.tasks import TASKS
 from longctx.fixtures.tasks.sample_spec import Draft, SampleSpec
 from longctx.fixtures.tasks.task import CannotFit, Task
+from tests.helpers.outcomes import case_of
 from tests.helpers.tiny_tokenizers import GENERATED, formatter
 
 LENGTH = 1000
 SAMPLES = 18
-
-
-def case_of(task: Task, length: int, samples: int, source: Source = "archive") -> Case:
-    return Case(
-        id=f"test_{task.family}[{task.name}-{length}]",
-        suite=task.suite,
-        category=task.category,
-        task=task.name,
-        length=length,
-        samples=samples,
-        source=source,
-        generation_tokens=task.generation_tokens,
-        group=task.group,
-    )
 
 
 def needed_tokens(task: Task, length: int, index: int, kind: str) -> int:
@@ -47,7 +34,7 @@ def needed_tokens(task: Task, length: int, index: int, kind: str) -> int:
     [
         *(("cwe", kind) for kind in ("pieces", "byte level", "llama like")),
         ("infbench_sum", "byte level"), ("infbench_mc", "llama like"), ("json_kv", "byte level"),
-        ("hotpotqa", "pieces"), ("qampari", "pieces"),
+        ("hotpotqa", "pieces"), ("qampari", "pieces"), ("niah_multikey_2", "pieces"), ("qa_1", "pieces"),
     ],
 )  # fmt: skip
 def test_a_few_samples_give_the_same_result_as_all_of_them(name: str, kind: str) -> None:
@@ -56,7 +43,7 @@ def test_a_few_samples_give_the_same_result_as_all_of_them(name: str, kind: str)
     usual = needed_tokens(task, 6000, 0, kind)
     *_, second, longest = sorted(needed_tokens(task, usual, index, kind) for index in range(SAMPLES))
     lengths = sorted({usual // 8, second - 1, longest - 1, longest * 21 // 20, 2 * longest})
-    cases = [case_of(task, length, SAMPLES) for length in lengths]
+    cases = [case_of(name, length, SAMPLES, group=task.group) for length in lengths]
     oversized = cases_that_cannot_fit(cases, TASKS, seed=3, formatter=formatter(kind), corpora=GENERATED)
     assert list(oversized) == [
         case.id
@@ -77,7 +64,7 @@ def fit_and_count(needed: Sequence[int], *, source: Source = "archive", group: i
         return lambda room: Draft(context="", question="", user_text=text, answer_prefix="", references=("a",))
 
     task = replace(TASKS["vt"], compose=compose, group=group, separator="")
-    cases = [case_of(task, LENGTH, len(needed), source)]
+    cases = [case_of("vt", LENGTH, len(needed), source=source, group=group)]
     oversized = cases_that_cannot_fit(
         cases, {task.name: task}, seed=0, formatter=formatter("pieces"), corpora=GENERATED
     )

@@ -13,28 +13,15 @@ import pytest
 from tokenizers import processors
 
 from longctx.fixtures.preflight import depth_problems, fill_ratio, inspect_case, sample_problems
-from longctx.fixtures.records import Case, Sample, Score
+from longctx.fixtures.records import Sample, Score
 from longctx.fixtures.tasks import TASKS
 from longctx.fixtures.tokenization.prompts import PromptFormatter
+from tests.helpers.outcomes import case_of
 from tests.helpers.tiny_tokenizers import BOS, GENERATED, RULER, drafts, formatter, make_sample, make_samples
 
 NEEDLE = "niah_single_2"
 # test_helmet_tasks.py checks HELMET's samples in the same way, at lengths that they fit.
 every_ruler_task = pytest.mark.parametrize("task", RULER)
-
-
-def case_of(sound: Sample, count: int) -> Case:
-    task = TASKS[sound.task]
-    return Case(
-        id=f"test_ruler[{task.name}-4k]",
-        suite="ruler",
-        category=task.category,
-        task=task.name,
-        length=sound.length,
-        samples=count,
-        source="archive",
-        generation_tokens=task.generation_tokens,
-    )
 
 
 def problems(sound: Sample) -> str:
@@ -66,7 +53,7 @@ def chat_problems(template: str) -> list[str]:
 @pytest.mark.parametrize("length", [1024, 4096])
 def test_sound_samples_have_no_problems(task: str, length: int) -> None:
     tested = make_samples(task, 8, length)
-    inspection = inspect_case(case_of(tested[0], 8), tested, TASKS[task], formatter())
+    inspection = inspect_case(case_of(task, tested[0].length, 8), tested, TASKS[task], formatter())
     assert inspection.problems == ()
     assert inspection.samples == 8
     assert inspection.min_fill == min(map(fill_ratio, tested))
@@ -77,13 +64,13 @@ def test_sound_samples_have_no_problems(task: str, length: int) -> None:
 @pytest.mark.parametrize("task", ["niah_single_1", "niah_multikey_1", "niah_multikey_2"])
 def test_sixty_sound_samples_have_uniform_depths(task: str) -> None:
     drawn_samples = (make_sample(task, 1024, index) for index in range(60))
-    assert inspect_case(case_of(make_sample(task, 1024), 60), drawn_samples, TASKS[task], formatter()).problems == ()
+    assert inspect_case(case_of(task, 1024, 60), drawn_samples, TASKS[task], formatter()).problems == ()
 
 
 def test_an_inspection_collects_the_problems_of_all_samples() -> None:
     sound, short = make_samples(NEEDLE, 2)
     broken = replace(short, prompt=replace(short.prompt, length_tokens=100))
-    inspection = inspect_case(case_of(sound, 2), [sound, broken], TASKS[NEEDLE], formatter())
+    inspection = inspect_case(case_of(NEEDLE, sound.length, 2), [sound, broken], TASKS[NEEDLE], formatter())
     assert inspection.problems == ("sample 1: prompt and answer fill only 228 tokens of 4096",)
     assert inspection.min_fill == pytest.approx(228 / 4096)
 
@@ -259,7 +246,7 @@ def test_depths_are_not_tested_on_few_samples_or_on_samples_without_a_choice() -
 def test_a_case_whose_needle_never_moves_is_reported() -> None:
     one = make_sample(NEEDLE)
     stuck = [replace(one, index=index, rank=(0, 40)) for index in range(50)]
-    inspection = inspect_case(case_of(one, 50), stuck, TASKS[NEEDLE], formatter())
+    inspection = inspect_case(case_of(NEEDLE, one.length, 50), stuck, TASKS[NEEDLE], formatter())
     assert inspection.problems == ("depths are not uniform: [50, 0, 0, 0, 0] in fifths",)
 
 

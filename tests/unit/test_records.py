@@ -10,13 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longctx.fixtures.records import Case, CaseResult, Generation, Outcome, Score, Verdict, group_means
+from longctx.fixtures.records import CaseResult, Outcome, Score, Verdict, group_means
+from tests.helpers.outcomes import case_of, generation_of
+from tests.helpers.queues import result
 
 TEXT = st.text(st.characters(), max_size=20)
-CASE = Case(
-    id="test_ruler[vt-4k]", suite="ruler", category="tracing", task="vt", length=4096, samples=2,
-    source="archive", generation_tokens=30,
-)  # fmt: skip
+CASE = case_of("vt", 4096, 2)
 Record = TypeVar("Record")
 
 
@@ -24,18 +23,6 @@ def through_json(record: Record) -> Record:
     text = json.dumps(msgspec.to_builtins(record))
     assert text.isascii()
     return msgspec.convert(json.loads(text), type(record))
-
-
-def outcome(index: int, value: float) -> Outcome:
-    generation = Generation(
-        text="", prompt_tokens=1, generated_tokens=0, computed_tokens=1, reused_tokens=0, finish="stop", seconds=0.0
-    )
-    return Outcome(index=index, score=Score(value=value), generation=generation, references=("a",), depths=())
-
-
-def result(*values: float, baseline: tuple[float, ...] = (), error: str | None = None) -> CaseResult:
-    outcomes = tuple(outcome(index, value) for index, value in enumerate(values))
-    return CaseResult(case=CASE, outcomes=outcomes, seconds=1.0, error=error, baseline=baseline)
 
 
 @st.composite
@@ -47,15 +34,7 @@ def outcomes(draw: st.DrawFn) -> Outcome:
             parts=draw(st.dictionaries(TEXT, st.floats(0, 1), max_size=3)),
             failure=draw(st.sampled_from([None, "empty", "wrong"])),
         ),
-        generation=Generation(
-            text=draw(TEXT),
-            prompt_tokens=3,
-            generated_tokens=1,
-            computed_tokens=4,
-            reused_tokens=0,
-            finish="stop",
-            seconds=0.5,
-        ),
+        generation=generation_of(draw(TEXT), 3, computed_tokens=4, seconds=0.5),
         references=tuple(draw(st.lists(TEXT, max_size=3))),
         depths=tuple(draw(st.lists(st.floats(0, 1), max_size=3))),
     )
@@ -97,15 +76,15 @@ def test_a_score_of_the_wrong_shape_is_refused(content: dict[str, Any], message:
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=20))
 def test_a_score_is_the_mean_over_the_finished_samples(values: list[float]) -> None:
     """A verdict often needs fewer samples than planned, so that is no error."""
-    score = result(*values).score
+    score = result(CASE, *values).score
     assert score == pytest.approx(sum(values) / len(values))
-    assert result(*reversed(values)).score == score
+    assert result(CASE, *reversed(values)).score == score
 
 
 @pytest.mark.parametrize("values", [(), (1.0,), (1.0, 1.0)])
 def test_a_case_without_samples_or_with_an_error_has_no_score(values: tuple[float, ...]) -> None:
-    assert result().score is None
-    assert result(*values, error="lost").score is None
+    assert result(CASE).score is None
+    assert result(CASE, *values, error="lost").score is None
 
 
 def test_an_incomplete_last_group_has_no_mean() -> None:
@@ -114,4 +93,4 @@ def test_an_incomplete_last_group_has_no_mean() -> None:
 
 
 def test_differences_cover_the_samples_that_both_models_answered() -> None:
-    assert result(1.0, 0.5, 1.0, baseline=(0.5, 1.0)).differences == (0.5, -0.5)
+    assert result(CASE, 1.0, 0.5, 1.0, baseline=(0.5, 1.0)).differences == (0.5, -0.5)

@@ -9,15 +9,12 @@ import pytest
 from longctx.fixtures.records import Case, Options
 from longctx.fixtures.tasks import TASKS
 from longctx.plugins.config.materials import judged_samples
+from tests.helpers.outcomes import case_of
 from tests.helpers.workers import options_of
 
 
 def published(task: str, samples: int = 10) -> Case:
-    of = TASKS[task]
-    return Case(
-        id=f"test_{of.family}[{task}-8k]", suite=of.suite, category=of.category, task=task, length=8192,
-        samples=samples, source="published", generation_tokens=of.generation_tokens,
-    )  # fmt: skip
+    return case_of(task, 8192, samples, source="published")
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from longctx.plugins.evidence.haystacks import (
     level_interval,
 )
 from longctx.plugins.verdicts.panels import Panel
+from tests.helpers.queues import case
 
 
 def blocks(rng: np.random.Generator, *, haystacks: int, size: int, mean: float, correlated: float) -> Floats:
@@ -102,10 +104,7 @@ def test_too_few_samples_on_a_haystack_give_no_correlation() -> None:
 
 
 def case_of(task: str, samples: int, *, shares_haystacks: bool) -> Case:
-    return Case(
-        id=f"test_ruler[{task}-4k]", suite="ruler", category="retrieval", task=task, length=4096, samples=samples,
-        source="archive", generation_tokens=8, shares_haystacks=shares_haystacks,
-    )  # fmt: skip
+    return replace(case(task, 4096, samples), shares_haystacks=shares_haystacks)
 
 
 def queue_of(*cases: Case) -> ClusteredQueue:

@@ -14,7 +14,7 @@ import pytest
 from msgspec import structs, to_builtins
 
 from longctx.fixtures.cases import plan
-from longctx.fixtures.records import Case, CaseResult, FailureKind, Generation, Outcome, Score
+from longctx.fixtures.records import Case, CaseResult, FailureKind, Score
 from longctx.fixtures.records.report import JsonReport, report_data
 from longctx.fixtures.tasks.questions.read_tasks import SHIPPED
 from longctx.fixtures.tasks.ruler.configured import read_ruler
@@ -37,18 +37,12 @@ from longctx.plugins.runner.results import with_answers_from_memory
 from longctx.plugins.verdicts.evaluate import Measured
 from longctx.plugins.verdicts.evaluation import evaluate
 from longctx.plugins.verdicts.panels import Panel
+from tests.helpers.outcomes import outcome_of
 from tests.helpers.report_records import report_of as report_from_parts
 from tests.helpers.reports import options_of, run_summary
 from tests.helpers.tiny_tokenizers import GENERATED
 
 SCORES = {"ladder_mk_basic": 1.0, "ladder_mk_easy": 0.4, "association": 0.25, "association_literal": 0.75}
-
-
-def outcome(index: int, score: Score) -> Outcome:
-    generation = Generation(
-        text="x", prompt_tokens=9, generated_tokens=1, computed_tokens=9, reused_tokens=0, finish="stop", seconds=0.1
-    )
-    return Outcome(index=index, score=score, generation=generation, references=("r",), depths=())
 
 
 def score_of(task: str, index: int, scores: Mapping[str, float]) -> Score:
@@ -70,7 +64,7 @@ def report_of(scores: Mapping[str, float], unmeasured: Sequence[str] = ()) -> Js
     results = {
         case.id: CaseResult(
             case=case,
-            outcomes=tuple(outcome(index, score_of(case.task, index, scores)) for index in range(4)),
+            outcomes=tuple(outcome_of(index, score_of(case.task, index, scores)) for index in range(4)),
             seconds=1.0,
         )
         for case in measured.scope.cases
@@ -134,7 +128,7 @@ def test_another_metric_is_advised_only_where_a_tasks_file_can_name_one(test: st
 
 
 def twin_result(case: Case, values: Mapping[int, float]) -> CaseResult:
-    outcomes = tuple(outcome(index, Score(value=value)) for index, value in values.items())
+    outcomes = tuple(outcome_of(index, Score(value=value)) for index, value in values.items())
     return CaseResult(case=case, outcomes=outcomes, seconds=1.0, error=None if values else "no memory")
 
 
@@ -193,7 +187,7 @@ def test_a_failure_that_repeats_the_answer_without_the_text_is_from_memory() -> 
     def result(task: str, *answers: tuple[str, FailureKind | None]) -> CaseResult:
         outcomes = []
         for index, (text, failure) in enumerate(answers):
-            given = outcome(index, Score(value=float(failure is None), failure=failure))
+            given = outcome_of(index, Score(value=float(failure is None), failure=failure))
             outcomes.append(structs.replace(given, generation=structs.replace(given.generation, text=text)))
         return CaseResult(case=cases[task], outcomes=tuple(outcomes), seconds=1.0)
 
@@ -213,11 +207,11 @@ def test_a_failure_that_repeats_the_answer_without_the_text_is_from_memory() -> 
 
 
 def test_named_parts_of_scores_are_shown_beside_them() -> None:
-    judged = [outcome(index, Score(value=0.5, parts={"fluency": 1.0, "rouge_l": index / 4})) for index in range(2)]
+    judged = [outcome_of(index, Score(value=0.5, parts={"fluency": 1.0, "rouge_l": index / 4})) for index in range(2)]
     assert part_means(judged) == {"fluency": 100.0, "rouge_l": 12.5}
     # A part by reference has no name, and one that a score lacks has no mean.
-    assert part_means([outcome(0, Score(value=1.0, parts={"r": 1.0, "any": 1.0}))]) == {}
-    assert part_means([*judged, outcome(2, Score(value=0.0, parts={"fluency": 0.0}))]) == {}
+    assert part_means([outcome_of(0, Score(value=1.0, parts={"r": 1.0, "any": 1.0}))]) == {}
+    assert part_means([*judged, outcome_of(2, Score(value=0.0, parts={"fluency": 0.0}))]) == {}
     case = {"id": "test_summ[multi_lexsum-4k]", "task": "multi_lexsum", "length": 4096, "parts": {"rouge_l": 12.5}}
     (row,) = part_table(report_from_parts({"cases": [case]})).rows
     assert (row.name, row.cells[0].text) == ("multi_lexsum: rouge-l", "12.5")

@@ -10,11 +10,12 @@ import pytest
 
 from longctx.fixtures.cases import cases_that_cannot_fit
 from longctx.fixtures.preflight import fill_ratio
-from longctx.fixtures.records import Case, Sample
+from longctx.fixtures.records import Sample
 from longctx.fixtures.tasks import TASKS
 from longctx.fixtures.tasks.sample_spec import Draft
 from longctx.fixtures.tasks.task import CannotFit
 from longctx.fixtures.tokenization.prompts import PromptFormatter
+from tests.helpers.outcomes import case_of
 from tests.helpers.paths import REPOSITORY
 from tests.helpers.tiny_tokenizers import GENERATED, KINDS, RULER, Pieces, formatter, make_sample
 
@@ -104,46 +105,13 @@ def test_a_prompt_that_cannot_fit_is_an_error_with_the_length_it_takes(task: str
     assert sample.prompt.length_tokens + sample.prompt.generation_tokens <= sample.length
 
 
-def case(task: str, length: int, samples: int) -> Case:
-    return Case(
-        id=f"test_ruler[{task}-{length}]",
-        suite="ruler",
-        category=RULER[task].category,
-        task=task,
-        length=length,
-        samples=samples,
-        source="archive",
-        generation_tokens=RULER[task].generation_tokens,
-    )
-
-
 def test_cases_that_cannot_fit_are_known_before_the_run() -> None:
-    cases = [case(name, length, 2) for name in RULER for length in (150, 2048)]
+    cases = [case_of(name, length, 2) for name in RULER for length in (150, 2048)]
     reasons = cases_that_cannot_fit(cases, RULER, seed=0, formatter=formatter(), corpora=GENERATED)
     assert list(reasons) == [case.id for case in cases if case.length == 150]
     assert all(
         line.startswith(f"{name} at 150 tokens cannot fit") for name, line in zip(RULER, reasons.values(), strict=True)
     )
-
-
-@every_task
-def test_a_case_is_known_not_to_fit_if_any_of_its_samples_does_not(task: str) -> None:
-    """At lengths around that of the first sample, where some samples fit and others do not."""
-    counted = formatter("pieces")
-
-    def fits(length: int, index: int) -> bool:
-        try:
-            RULER[task].shortest_draft(length, index, seed=1, tokenizer=counted, corpora=GENERATED)
-        except CannotFit:
-            return False
-        return True
-
-    _, prompt = RULER[task].shortest_draft(4000, 0, seed=1, tokenizer=counted, corpora=GENERATED)
-    needed = prompt.length_tokens + prompt.generation_tokens
-    cases = [case(task, length, 12) for length in (needed - 2, needed + 4, needed + needed // 20, 6 * needed)]
-    unfit = [case.id for case in cases if not all(fits(case.length, index) for index in range(case.samples))]
-    assert list(cases_that_cannot_fit(cases, RULER, seed=1, formatter=counted, corpora=GENERATED)) == unfit
-    assert cases[-1].id not in unfit
 
 
 # --- identity ---

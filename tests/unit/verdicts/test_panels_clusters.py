@@ -14,7 +14,8 @@ from longctx.fixtures.records import CaseResult
 from longctx.plugins.evidence.clusters import SampleRef
 from longctx.plugins.evidence.sequential import Hypothesis
 from longctx.plugins.verdicts.panels import Panel
-from tests.helpers.queues import case, outcome
+from tests.helpers.outcomes import outcome_of
+from tests.helpers.queues import case
 
 quickly = settings(deadline=None, derandomize=True, max_examples=25)
 SIZES = st.lists(st.tuples(st.integers(1, 6), st.integers(1, 30)), min_size=1, max_size=4)
@@ -120,7 +121,7 @@ def test_evidence_of_a_case_is_by_cluster() -> None:
     of = replace(case("nq", 1024, 6), group=3)
     values = (1.0, 0.0, 0.5, 1.0, 1.0, 1.0, 0.0)
     found = CaseResult(
-        case=of, outcomes=tuple(outcome(at, value) for at, value in enumerate(values)), seconds=1.0,
+        case=of, outcomes=tuple(outcome_of(at, value) for at, value in enumerate(values)), seconds=1.0,
         baseline=(1.0, 1.0, 1.0, 0.0),
     )  # fmt: skip
     assert found.evidence == (0.5, 1.0)
