@@ -24,7 +24,6 @@ SUMMARIES = ("infbench_sum", "multi_lexsum")
 PASSAGES = ("nq", "triviaqa", "popqa", "hotpotqa", "qa_1", "qa_2")
 STORIES = ("narrativeqa", "infbench_qa")
 CHOICE = "infbench_mc"
-SETS = (*PASSAGES, *CITED, "msmarco", *CLASSES, *STORIES, CHOICE, *SUMMARIES)
 MAIN_PEOPLE = 4
 
 Solver = Callable[[Sample], str]
@@ -33,17 +32,6 @@ Solver = Callable[[Sample], str]
 def oracle(sample: Sample) -> str:
     """Return the right answer."""
     return TASKS[sample.task].perfect_answer(sample)
-
-
-def blank(sample: Sample) -> str:
-    """Return white space."""
-    del sample
-    return " \n"
-
-
-def echo(sample: Sample) -> str:
-    """Return as many words of the context as the answer may have tokens."""
-    return " ".join(sample.context.split()[: sample.prompt.generation_tokens])
 
 
 def last_quarter(sample: Sample) -> str:
@@ -143,8 +131,6 @@ def _most_named(sample: Sample, text: str) -> str:
 
 # Each solver, the data sets that it can answer, and the most that it may score there.
 SOLVERS: Mapping[str, tuple[Solver, Mapping[str, float]]] = {
-    "blank": (blank, dict.fromkeys(SETS, 0)),
-    "echo": (echo, dict.fromkeys(SETS, 5) | {"infbench_qa": 10, "msmarco": 15}),
     "last quarter": (
         last_quarter,
         dict.fromkeys((*PASSAGES, *STORIES, CHOICE, *SUMMARIES), 50)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 from zlib import crc32
@@ -156,3 +156,12 @@ def _texts() -> Iterator[str]:
     yield from map(sentence, range(1000))
     yield from (f" {word}" for word in vocabulary())
     yield from GENERATED.squad.paragraphs[:200]
+
+
+def decoded(ids: Sequence[int]) -> str:
+    text: str = formatter().tokenizer.decode(list(ids))  # type: ignore[attr-defined]  # prompts never decode
+    return text
+
+
+def encoded(text: str) -> list[int]:
+    return list(formatter().tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])

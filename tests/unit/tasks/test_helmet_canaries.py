@@ -11,9 +11,8 @@ import pytest
 
 from longctx.fixtures.corpora.published.ruler import vocabulary
 from longctx.fixtures.records import Sample
-from longctx.fixtures.words import contains_words
 from tests.helpers.solvers import SOLVERS, solver_score
-from tests.helpers.tiny_tokenizers import GENERATED, HELMET, formatter, make_sample, make_samples
+from tests.helpers.tiny_tokenizers import GENERATED, HELMET, decoded, encoded, make_sample, make_samples
 
 SAMPLES = 12
 # Fewer samples of tasks whose answers take long to score, and where chance scores 0.
@@ -73,15 +72,6 @@ def shuffled(sample: Sample) -> str:
     return " > ".join(labels)
 
 
-def decoded(ids: list[int] | tuple[int, ...]) -> str:
-    text: str = formatter().tokenizer.decode(list(ids))  # type: ignore[attr-defined]  # prompts never decode
-    return text
-
-
-def encoded(text: str) -> list[int]:
-    return list(formatter().tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
-
-
 ECHOES: dict[str, Callable[[Sample], str]] = {
     "first tokens of the prompt": lambda sample: decoded(sample.prompt.token_ids[1 : 1 + ECHO]),
     "last tokens of the prompt": lambda sample: decoded(sample.prompt.token_ids[-ECHO:]),
@@ -94,8 +84,6 @@ ECHOES: dict[str, Callable[[Sample], str]] = {
     "the whole context": lambda sample: sample.context,
 }
 GUESSES: dict[str, Callable[[Sample], str]] = {
-    "nothing": lambda sample: "",
-    "blanks": lambda sample: " \n\t",
     "dots": lambda sample: "... ..." * 10,
     "the prefix": lambda sample: sample.answer_prefix,
     "the question": lambda sample: f"{sample.question} {sample.answer_prefix}",
@@ -112,10 +100,10 @@ def test_the_right_answer_scores_1(task: str) -> None:
 
 
 @every_task
-@pytest.mark.parametrize("guess", ["nothing", "blanks"])
-def test_no_answer_scores_0(task: str, guess: str) -> None:
+@pytest.mark.parametrize("answer", ["", " \n\t"])
+def test_no_answer_scores_0(task: str, answer: str) -> None:
     for sample in several(task):
-        score = HELMET[task].score(sample, GUESSES[guess](sample))
+        score = HELMET[task].score(sample, answer)
         assert (score.value, score.failure) == (0, "empty")
 
 
@@ -142,32 +130,6 @@ def test_a_solver_that_does_not_read_stays_below_its_bound(name: str) -> None:
         if task in HELMET:
             drawn = several(task)
             assert solver_score(solver, drawn) <= bounds[task] + 100 * SLACK, task
-
-
-def last_quarter(sample: Sample) -> str:
-    return sample.context[-len(sample.context) // 4 :]
-
-
-def ranking_of_the_last_quarter(sample: Sample) -> str:
-    labels = sample.truth.labels
-    return " > ".join(sorted((one for one in labels if one in last_quarter(sample)), key=labels.get, reverse=True))
-
-
-# The best score of an answer that uses only the last quarter of the context.
-SEEN: dict[str, Callable[[Sample], float]] = {
-    **dict.fromkeys(
-        ("nq", "triviaqa", "popqa", "hotpotqa"),
-        lambda sample: float(any(contains_words(last_quarter(sample), form) for form in sample.references)),
-    ),
-    **dict.fromkeys(("asqa", "qampari"), lambda sample: mean(depth >= 0.75 for depth in sample.depths)),
-    "msmarco": lambda sample: HELMET["msmarco"].score(sample, ranking_of_the_last_quarter(sample)).value,
-}
-
-
-@pytest.mark.parametrize("task", SEEN)
-def test_the_last_quarter_of_the_context_is_not_enough(task: str) -> None:
-    """Depth is real: without the rest of the context most of the score is lost, but not all."""
-    assert 0.1 <= mean(SEEN[task](one) for one in several(task)) <= 0.5
 
 
 @pytest.mark.parametrize("task", [*ICL, "infbench_mc", "msmarco"])
@@ -207,6 +169,3 @@ def test_an_answer_as_long_as_a_run_is_still_the_answer() -> None:
     words = " ".join(sample.context.split()[20:32])
     question = replace(sample, references=(words,))
     assert HELMET["nq"].score(question, f"{words}.").value == 1
-
-
-# --- the paper's own scores ---

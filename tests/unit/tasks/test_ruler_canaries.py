@@ -12,7 +12,7 @@ import pytest
 
 from longctx.fixtures.corpora.published.ruler import vocabulary
 from longctx.fixtures.records import Sample
-from tests.helpers.tiny_tokenizers import RULER, formatter, make_sample, make_samples
+from tests.helpers.tiny_tokenizers import RULER, decoded, encoded, make_sample, make_samples
 
 SAMPLES = 12
 LENGTH = 4096
@@ -23,21 +23,12 @@ ECHO_FLOOR = {"retrieval": 2 / 40, "tracing": 30 / LENGTH, "qa": 32 / LENGTH, "a
 every_task = pytest.mark.parametrize("task", RULER)
 
 
-def decoded(ids: list[int]) -> str:
-    text: str = formatter().tokenizer.decode(ids)  # type: ignore[attr-defined]  # prompts never decode
-    return text
-
-
-def encoded(text: str) -> list[int]:
-    return list(formatter().tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
-
-
 def first_tokens(sample: Sample) -> str:
     return decoded(encoded(sample.context)[: sample.prompt.generation_tokens])
 
 
 def last_tokens(sample: Sample) -> str:
-    return decoded(list(sample.prompt.token_ids[-sample.prompt.generation_tokens :]))
+    return decoded(sample.prompt.token_ids[-sample.prompt.generation_tokens :])
 
 
 def end_of_context(sample: Sample) -> str:
