@@ -54,6 +54,11 @@ def configure(folder: Path, **values: Any) -> None:
     (folder / "config.json").write_text(json.dumps({**CONFIG, **values}))
 
 
+def edit_json(path: Path, **values: Any) -> None:
+    """Change these values of a file, and keep the others."""
+    path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
+
+
 def write(name: str, content: bytes | str = b"") -> Change:
     """Return a change that writes a file."""
     data = content.encode() if isinstance(content, str) else content
@@ -101,3 +106,9 @@ def write_step(folder: Path, step: int) -> Path:
     for name, data in files(step).items():
         (directory / name).write_bytes(data)
     return directory
+
+
+def write_steps(folder: Path, *steps: int) -> None:
+    """Write the checkpoints of several steps."""
+    for step in steps:
+        write_step(folder, step)

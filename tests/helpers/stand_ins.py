@@ -14,8 +14,6 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import save_file
-from torch.distributed.checkpoint.filesystem import FileSystemWriter
-from torch.distributed.checkpoint.state_dict_saver import save
 from transformers import AutoModelForCausalLM
 
 from longctx.fixtures.calibration import build, parse_spec
@@ -28,7 +26,7 @@ from tests.helpers.page_commands import DOCS
 from tests.helpers.question_files import write_rows
 from tests.helpers.reports import run_summary
 from tests.helpers.suite_files import write_suite
-from tests.helpers.tiny_models import CONFIGS, save_model
+from tests.helpers.tiny_models import CONFIGS, save_distributed, save_model
 from tests.helpers.tiny_nli import save_writer
 
 
@@ -82,8 +80,7 @@ def distributed_checkpoint(workspace: Workspace) -> None:
     """Write a base model, and what training with FSDP leaves of it."""
     base = workspace.folder / "path/to/base"
     build(parse_spec("512"), base)
-    state = {"model": AutoModelForCausalLM.from_pretrained(base).state_dict()}
-    save(state, storage_writer=FileSystemWriter(workspace.folder / "runs/a/step-1000"), no_dist=True)
+    save_distributed(base, workspace.folder / "runs/a/step-1000")
 
 
 def reports(*names: str) -> StandIn:

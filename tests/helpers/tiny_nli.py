@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import BertConfig, BertForSequenceClassification, T5Config, T5ForConditionalGeneration
 
+from tests.helpers.checkpoints import edit_json
 from tests.helpers.tiny_models import wrapped
 
 WORDS = ("<pad>", "</s>", "<unk>", "0", "1", "premise:", "hypothesis:", "KEY", "TOO", "w")
@@ -89,6 +89,6 @@ def save_writer(path: Path, *, dtype: torch.dtype = torch.float32) -> Path:
     weights = load_file(path / "model.safetensors") | {"lm_head.weight": head.to(dtype)}
     save_file(weights, path / "model.safetensors", metadata={"format": "pt"})
     config_file = path / "config.json"
-    config_file.write_text(json.dumps(json.loads(config_file.read_text()) | {"tie_word_embeddings": False}))
+    edit_json(config_file, tie_word_embeddings=False)
     word_tokenizer().save_pretrained(path)
     return path

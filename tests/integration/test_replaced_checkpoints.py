@@ -10,6 +10,7 @@ from safetensors.torch import load_file, save_file
 
 from longctx.fixtures.calibration import build, parse_spec
 from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
+from tests.helpers.checkpoints import edit_json
 from tests.helpers.runs import run_pytest
 
 ONE_CASE = ("--lengths=512", "--samples=5", "--full", "--batch-size=1", "-k", "niah_single_2")
@@ -65,7 +66,7 @@ def test_answers_of_other_weights_or_texts_are_not_taken_from_the_journal(tmp_pa
     weights.unlink()
     (tmp_path / "sound.safetensors").rename(weights)
     (checkpoint / "other.safetensors").write_bytes(elsewhere.read_bytes())
-    config.write_text(json.dumps(json.loads(config.read_text()) | {"transformers_weights": "other.safetensors"}))
+    edit_json(config, transformers_weights="other.safetensors")
     run = run_pytest(tmp_path, *options)
     assert run.exit_code == 4
     assert "config.json: transformers_weights is 'other.safetensors', and only transformers loads" in run.errors

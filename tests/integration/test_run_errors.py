@@ -15,6 +15,7 @@ from jsonschema import Draft202012Validator
 from longctx.fixtures.engines import EngineError
 from longctx.fixtures.records import Generation, Prompt
 from longctx.plugins.runner.worker import Stopped
+from tests.helpers.checkpoints import edit_json
 from tests.helpers.runs import SCHEMA, CompletedRun, calibration_checkpoint, completed_run
 from tests.helpers.workers import EmptyAnswerEngine, chat_checkpoint, measure_case, worker_of
 
@@ -26,7 +27,7 @@ def unloadable(tmp_path_factory: pytest.TempPathFactory) -> CompletedRun:
     """A run of two cases with weights that do not fit config.json, which shows only when they are loaded."""
     folder = Path(shutil.copytree(calibration_checkpoint("512"), tmp_path_factory.mktemp("broken") / "step_9"))
     config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | {"intermediate_size": config["intermediate_size"] * 2}))
+    edit_json(folder / "config.json", intermediate_size=config["intermediate_size"] * 2)
     selection = ("--lengths", "512,600", "--samples", "1", "-k", "niah_single_1")
     return completed_run(tmp_path_factory, "--model", str(folder), *selection)
 

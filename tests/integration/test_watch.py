@@ -18,7 +18,7 @@ import pytest
 from longctx.ci.suite_process import SuiteRun
 from longctx.ci.watch import __main__ as watch
 from longctx.ci.watch import measure
-from tests.helpers.checkpoints import CONFIG, write_step
+from tests.helpers.checkpoints import CONFIG, write_step, write_steps
 from tests.helpers.fake_suite import FakeSuite
 from tests.helpers.servers import ChatServer, Response
 
@@ -46,8 +46,7 @@ def events(folder: Path) -> list[dict[str, Any]]:
 
 
 def test_every_step_is_compared_with_the_last_one_that_passed(tmp_path: Path, start: Start) -> None:
-    for step in (100, 20, 3):
-        write_step(tmp_path / "run", step)
+    write_steps(tmp_path / "run", 100, 20, 3)
     suite = FakeSuite(failing=[20])
     assert start(suite) == 1
     assert suite.runs == [(3, None), (20, "3"), (100, "3")]
@@ -59,8 +58,7 @@ def test_every_step_is_compared_with_the_last_one_that_passed(tmp_path: Path, st
 def test_a_step_is_compared_with_the_last_good_one_only_if_that_is_better_than_the_anchor(
     tmp_path: Path, start: Start
 ) -> None:
-    for step in (1, 2, 3, 4, 5):
-        write_step(tmp_path / "run", step)
+    write_steps(tmp_path / "run", 1, 2, 3, 4, 5)
     # The allowed loss is 2 points.
     suite = FakeSuite(failing=[4], scores={1: 80.0, 2: 81.9, 3: 82.0, 4: 82.0, 5: 81.0})
     assert start(suite) == 1
@@ -71,8 +69,7 @@ def test_a_step_is_compared_with_the_last_good_one_only_if_that_is_better_than_t
     assert suite.series == ["100", "200", "200", "400", "400", "1600"]
     # Nothing is known of a step that was compared with another anchor.
     named = FakeSuite()
-    for step in (6, 7):
-        write_step(tmp_path / "run", step)
+    write_steps(tmp_path / "run", 6, 7)
     assert start(named, "--anchor", "2") == 1
     assert named.runs == [(6, "2"), (6, "5"), (7, "2")]
 
@@ -81,8 +78,7 @@ def test_the_anchor_is_the_lowest_step_that_passed_whenever_it_was_measured(tmp_
     write_step(tmp_path / "run", 1000)
     first = FakeSuite()
     assert start(first) == 0
-    for step in (500, 1500, 250):
-        write_step(tmp_path / "run", step)
+    write_steps(tmp_path / "run", 500, 1500, 250)
     suite = FakeSuite(failing=[250])
     assert start(suite) == 1
     # The last good step was compared with no anchor.
@@ -95,8 +91,7 @@ def test_the_anchor_is_the_lowest_step_that_passed_whenever_it_was_measured(tmp_
 
 def test_a_seed_for_every_step_compares_on_new_samples(tmp_path: Path, start: Start) -> None:
     """A report knows answers to other samples only, so the checkpoints themselves are compared."""
-    for step in (1, 2):
-        write_step(tmp_path / "run", step)
+    write_steps(tmp_path / "run", 1, 2)
     suite = FakeSuite()
     assert start(suite, "--seed", "step", "--lengths", "4k") == 0
     assert suite.seeds == ["1", "2"]
@@ -113,8 +108,7 @@ def test_a_seed_for_every_step_compares_on_new_samples(tmp_path: Path, start: St
 def test_a_suspected_loss_takes_more_samples_until_it_is_shown_or_refuted(
     tmp_path: Path, start: Start, capsys: Any
 ) -> None:
-    for step in (1, 2, 3, 4):
-        write_step(tmp_path / "run", step)
+    write_steps(tmp_path / "run", 1, 2, 3, 4)
     lost = "not shown"
     suite = FakeSuite(suspected={2: [lost, "pass"], 3: [lost, lost, lost], 4: [lost, lost, "fail"]})
     assert start(suite) == 1
@@ -142,8 +136,7 @@ def test_a_suspected_loss_takes_more_samples_until_it_is_shown_or_refuted(
 
 
 def test_a_suspected_loss_takes_no_more_samples_where_they_would_tell_nothing(tmp_path: Path, start: Start) -> None:
-    for step in (1, 2, 3):
-        write_step(tmp_path / "run", step)
+    write_steps(tmp_path / "run", 1, 2, 3)
     lost = "not shown"
     # All questions of the case are planned already.
     short = FakeSuite(suspected={2: [lost], 3: ["fail"]}, most_samples=60)
@@ -168,8 +161,7 @@ def test_a_suspected_loss_takes_no_more_samples_where_they_would_tell_nothing(tm
 
 
 def test_a_look_at_more_samples_that_fails_takes_nothing_back(tmp_path: Path, start: Start) -> None:
-    for step in (1, 2):
-        write_step(tmp_path / "run", step)
+    write_steps(tmp_path / "run", 1, 2)
     assert start(FakeSuite(suspected={2: ["not shown", "short baseline"]})) == 0
     (_, line) = events(tmp_path)
     assert (line["word"], line["suspected"], line["most_samples"]) == ("undecided", True, None)
@@ -177,8 +169,7 @@ def test_a_look_at_more_samples_that_fails_takes_nothing_back(tmp_path: Path, st
 
 
 def test_a_checkpoint_whose_engine_fails_a_property_is_not_measured(tmp_path: Path, start: Start, capsys: Any) -> None:
-    for step in (1, 2, 3):
-        write_step(tmp_path / "run", step)
+    write_steps(tmp_path / "run", 1, 2, 3)
     suite = FakeSuite(forgetful=[2])
     assert start(suite, "--invariance") == 1
     assert suite.checked == [1, 2, 3]
@@ -197,8 +188,7 @@ def test_a_checkpoint_whose_engine_fails_a_property_is_not_measured(tmp_path: Pa
 def test_scores_are_printed_with_their_changes_and_the_index_links_every_page(
     tmp_path: Path, start: Start, capsys: Any
 ) -> None:
-    for step in (1, 2):
-        write_step(tmp_path / "run", step)
+    write_steps(tmp_path / "run", 1, 2)
     assert start(FakeSuite(scores={1: 90.0, 2: 91.5}, samples={1: 38, 2: 500})) == 0
     output = capsys.readouterr().out
     assert "    ruler 8k: 90.0 on 38 samples\n" in output
@@ -234,8 +224,7 @@ def test_the_newest_checkpoint_of_a_directory_counts(first: str, then: str, tmp_
 def test_a_failure_whose_checkpoint_is_gone_fails_and_notifies_no_more(
     tmp_path: Path, start: Start, capsys: Any
 ) -> None:
-    for step in (1, 2):
-        write_step(tmp_path / "run", step)
+    write_steps(tmp_path / "run", 1, 2)
     log = tmp_path / "log"
     assert start(FakeSuite(failing=[2]), "--on-failure", f"echo $LONGCTX_STEP >> {log}; exit 1") == 1
     assert log.read_text() == "2\n"
@@ -297,8 +286,7 @@ class LosingSuite(FakeSuite):
 def test_a_checkpoint_that_is_lost_while_it_is_measured_is_gone_whatever_the_run_says(
     ended: str, lose: Callable[[Path], object], word: str, tmp_path: Path, start: Start, capsys: Any
 ) -> None:
-    for step in (1, 2):
-        write_step(tmp_path / "run", step)
+    write_steps(tmp_path / "run", 1, 2)
     of_step_2 = {} if ended == "passing" else {ended: [2]}
     suite = LosingSuite(tmp_path / "run" / "step-2", lose, **of_step_2)
     log = tmp_path / "log"
@@ -318,8 +306,7 @@ def test_a_checkpoint_that_is_lost_while_it_is_measured_is_gone_whatever_the_run
 
 
 def test_an_error_after_which_the_baseline_is_gone_is_measured_again(tmp_path: Path, start: Start, capsys: Any) -> None:
-    for step in (1, 2):
-        write_step(tmp_path / "run", step)
+    write_steps(tmp_path / "run", 1, 2)
     suite = LosingSuite(tmp_path / "run" / "step-1", shutil.rmtree, broken=[2])
     assert start(suite) == 1
     # The second error cannot be that of the baseline.
@@ -332,8 +319,7 @@ def test_an_error_after_which_the_baseline_is_gone_is_measured_again(tmp_path: P
 
 def test_renumbered_checkpoints_count_under_their_new_numbers(tmp_path: Path, start: Start, capsys: Any) -> None:
     run, log = tmp_path / "run", tmp_path / "log"
-    for step in (1, 2, 3):
-        write_step(run, step)
+    write_steps(run, 1, 2, 3)
     notifying = ("--on-failure", f"echo $LONGCTX_STEP >> {log}")
     assert start(FakeSuite(failing=[2]), *notifying) == 1
     # The bad one becomes step 20, and the good one after it step 2.
@@ -356,8 +342,7 @@ def test_renumbered_checkpoints_count_under_their_new_numbers(tmp_path: Path, st
 
 def test_a_checkpoint_that_is_written_anew_waits_until_it_is_complete(tmp_path: Path, start: Start) -> None:
     """Break a bad checkpoint that was measured, as a training that overwrites it does, and complete it."""
-    for step in (1, 2):
-        write_step(tmp_path / "run", step)
+    write_steps(tmp_path / "run", 1, 2)
     assert start(FakeSuite(failing=[2])) == 1
     weights = next((tmp_path / "run" / "step-2").glob("*.safetensors"))
     complete = weights.read_bytes()
@@ -374,8 +359,7 @@ def test_a_checkpoint_that_is_written_anew_waits_until_it_is_complete(tmp_path: 
 
 def test_links_to_a_checkpoint_make_no_second_one(tmp_path: Path, start: Start) -> None:
     """Let the real directories come in numeric order, whatever the links are called and whenever they change."""
-    for step in (300, 1000):
-        write_step(tmp_path / "run", step)
+    write_steps(tmp_path / "run", 300, 1000)
     for link, target in (("latest", "step-1000"), ("best-20", "step-300"), ("best-5", "step-1000"), ("x-1", ".")):
         (tmp_path / "run" / link).symlink_to(target)
     suite = FakeSuite()
@@ -392,8 +376,7 @@ def test_links_to_a_checkpoint_make_no_second_one(tmp_path: Path, start: Start) 
 
 def test_several_checkpoints_are_measured_at_a_time_once_there_is_an_anchor(tmp_path: Path, start: Start) -> None:
     """Let each of three runs wait until all three have started; the run of the anchor is alone."""
-    for step in (1, 2, 3, 4):
-        write_step(tmp_path / "run", step)
+    write_steps(tmp_path / "run", 1, 2, 3, 4)
     barrier = threading.Barrier(3)
 
     class WaitingSuite(FakeSuite):
@@ -414,8 +397,7 @@ def test_several_checkpoints_are_measured_at_a_time_once_there_is_an_anchor(tmp_
 def test_an_error_of_one_measurement_stops_the_others(
     tmp_path: Path, start: Start, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for step in (1, 2, 3):
-        write_step(tmp_path / "run", step)
+    write_steps(tmp_path / "run", 1, 2, 3)
     began = threading.Event()
     stopped: list[int] = []
 

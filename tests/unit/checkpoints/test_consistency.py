@@ -22,17 +22,13 @@ from longctx.fixtures.engines import EngineError
 from longctx.fixtures.engines.hf.loading import load_model
 from longctx.fixtures.engines.hf.settings import HfSettings
 from longctx.fixtures.tokenization.load import TokenizerError, check_special_tokens, load_tokenizer
+from tests.helpers.checkpoints import edit_json
 from tests.helpers.runs import usage_error
 from tests.helpers.tiny_models import CONFIGS, HYBRIDS, SIZES, save_model
 
 UNTIED = LlamaConfig(**SIZES, tie_word_embeddings=False)
 TIED = LlamaConfig(**SIZES, tie_word_embeddings=True)
 EMBEDDINGS, HEAD = "model.embed_tokens.weight", "lm_head.weight"
-
-
-def configure(path: Path, **values: Any) -> None:
-    config = json.loads((path / "config.json").read_text())
-    (path / "config.json").write_text(json.dumps(config | values))
 
 
 def change_weights(path: Path, change: Callable[[dict[str, Tensor]], object]) -> None:
@@ -63,7 +59,7 @@ def test_a_config_that_contradicts_weights_or_itself_is_refused(
     values: dict[str, Any], line: str, tmp_path: Path
 ) -> None:
     path = save_model(TIED, tmp_path / "model")
-    configure(path, **values)
+    edit_json(path / "config.json", **values)
     assert line in usage_error("--model", str(path))
 
 
@@ -91,7 +87,7 @@ def test_an_untied_head_that_is_the_embeddings_gets_a_warning(tmp_path: Path) ->
 
 def test_settings_under_both_names_that_agree_pass(tmp_path: Path) -> None:
     path = save_model(TIED, tmp_path / "model")
-    configure(path, rope_theta=10000.0, rope_scaling=None)
+    edit_json(path / "config.json", rope_theta=10000.0, rope_scaling=None)
     assert read_checkpoint(str(path)).warning is None
 
 
@@ -107,7 +103,7 @@ def test_weights_with_nan_or_infinity_are_refused_when_they_are_loaded(value: fl
 
 def test_an_end_token_outside_the_vocabulary_is_refused_unless_another_file_names_one(tmp_path: Path) -> None:
     path = save_model(TIED, tmp_path / "model")
-    configure(path, eos_token_id=400)
+    edit_json(path / "config.json", eos_token_id=400)
     tokenizer = load_tokenizer(str(path))
     check_special_tokens(tokenizer, (), path, json.loads((path / "config.json").read_text()))
     settings = json.loads((path / "tokenizer_config.json").read_text())
@@ -148,9 +144,8 @@ def test_a_bos_token_on_which_no_two_files_agree_is_refused(
 )
 def test_a_wrong_config_is_no_fault_of_the_tokenizer(key: str, value: object, tmp_path: Path) -> None:
     path = save_model(TIED, tmp_path / "model")
-    declared = json.loads((path / "tokenizer_config.json").read_text())
-    (path / "tokenizer_config.json").write_text(json.dumps(declared | {"tokenizer_class": "LlamaTokenizerFast"}))
-    configure(path, **{key: value})
+    edit_json(path / "tokenizer_config.json", tokenizer_class="LlamaTokenizerFast")
+    edit_json(path / "config.json", **{key: value})
     with pytest.raises(TokenizerError, match=r"--model: \S+/config\.json: .*; correct it, or copy the file from its"):
         load_tokenizer(str(path))
 
@@ -158,7 +153,7 @@ def test_a_wrong_config_is_no_fault_of_the_tokenizer(key: str, value: object, tm
 def test_a_vocabulary_that_was_cut_below_the_tokenizer_is_refused(tmp_path: Path) -> None:
     path = save_model(TIED, tmp_path / "model")
     change_weights(path, lambda tensors: tensors.update({EMBEDDINGS: tensors[EMBEDDINGS][:200].clone()}))
-    configure(path, vocab_size=200, eos_token_id=0, bos_token_id=0)
+    edit_json(path / "config.json", vocab_size=200, eos_token_id=0, bos_token_id=0)
     line = usage_error("--model", str(path), "--lengths", "1k")
     assert re.search(r"the tokenizer has \d+ ordinary tokens, but vocab_size is 200", line), line
 
@@ -167,6 +162,6 @@ def test_a_vocabulary_that_was_cut_below_the_tokenizer_is_refused(tmp_path: Path
 def test_yarn_beyond_the_stated_length_gets_a_warning(stated: int, is_warned: bool, tmp_path: Path) -> None:
     path = save_model(TIED, tmp_path / "model")
     yarn = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 1024, "rope_theta": 10000.0}
-    configure(path, rope_parameters=yarn, max_position_embeddings=stated)
+    edit_json(path / "config.json", rope_parameters=yarn, max_position_embeddings=stated)
     warning = read_checkpoint(str(path)).warning or ""
     assert ("yarn reaches 4096 tokens (factor 4 x 1024), but max_position_embeddings is 2048" in warning) == is_warned

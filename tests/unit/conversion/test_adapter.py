@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import warnings
 from collections.abc import Callable
@@ -17,6 +16,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig
 from longctx.fixtures.checkpoints.checkpoint import read_checkpoint, read_source
 from longctx.fixtures.checkpoints.safetensors import CheckpointError
 from longctx.fixtures.conversion import ConversionError, Converter, adapter, make_checkpoint
+from tests.helpers.checkpoints import edit_json
 from tests.helpers.tiny_models import save_model
 
 peft = pytest.importorskip("peft")
@@ -124,8 +124,7 @@ def test_a_merged_adapter_answers_as_the_merge_of_peft(kind: str, bases: dict[bo
 
 def change(**settings: Any) -> Callable[[Path], None]:
     def write(folder: Path) -> None:
-        content = json.loads((folder / CONFIG).read_text())
-        (folder / CONFIG).write_text(json.dumps(content | settings))
+        edit_json(folder / CONFIG, **settings)
 
     return write
 
@@ -228,8 +227,7 @@ def test_a_base_that_does_not_fit_its_config_is_refused(plain: Path, bases: dict
 
 def test_a_quantized_base_is_refused_by_its_name(plain: Path, bases: dict[bool, Path], tmp_path: Path) -> None:
     packed = make_base(tmp_path / "packed", tied=False)
-    config = json.loads((packed / "config.json").read_text())
-    (packed / "config.json").write_text(json.dumps(config | {"quantization_config": {"quant_method": "bitsandbytes"}}))
+    edit_json(packed / "config.json", quantization_config={"quant_method": "bitsandbytes"})
     with pytest.raises(ConversionError, match=r"packed: the base is quantized, .* before its quantization with --base"):
         merge(plain, tmp_path / "scratch", base=str(packed))
 

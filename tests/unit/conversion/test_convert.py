@@ -8,9 +8,6 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
-from torch.distributed.checkpoint.filesystem import FileSystemWriter
-from torch.distributed.checkpoint.state_dict_saver import save
-from transformers import AutoModelForCausalLM
 
 from longctx.fixtures.checkpoints.checkpoint import read_source
 from longctx.fixtures.conversion import ConversionError, Converter, make_checkpoint
@@ -18,15 +15,13 @@ from longctx.fixtures.conversion.__main__ import main as convert
 from tests.helpers.preloaded import preloaded
 from tests.helpers.runs import calibration_checkpoint, run_pytest
 from tests.helpers.servers import served_needles
+from tests.helpers.tiny_models import save_distributed
 
 
 @pytest.fixture(scope="module")
 def raw(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What training with FSDP leaves: the model below a key, and the state of an optimizer."""
     folder = tmp_path_factory.mktemp("run") / "step-3000"
-    model = AutoModelForCausalLM.from_pretrained(calibration_checkpoint("512"))
-    state = {"model": model.state_dict(), "optimizer": {"step": 3, "exp_avg": torch.ones(8)}}
-    save(state, storage_writer=FileSystemWriter(folder), no_dist=True)
+    save_distributed(calibration_checkpoint("512"), folder)
     return folder
 
 

@@ -16,6 +16,7 @@ from longctx.ci.diagnose.__main__ import main
 from longctx.ci.diagnose.report import description, static_lines
 from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
 from longctx.fixtures.diagnosis.static import StaticComparison, compare_files
+from tests.helpers.checkpoints import edit_json
 from tests.helpers.tiny_models import CONFIGS, SIZES, save_model
 
 Weights = dict[str, torch.Tensor]
@@ -208,7 +209,7 @@ def test_rows_beyond_the_vocabulary_stand_out_if_they_can_win(
 
     bad = broken(good, tmp_path / "bad", pad)
     config = json.loads((bad / "config.json").read_text())
-    (bad / "config.json").write_text(json.dumps(config | {"vocab_size": config["vocab_size"] + 8}))
+    edit_json(bad / "config.json", vocab_size=config["vocab_size"] + 8)
     found = compared(good, bad)
     assert [bool(change.form) for change in found.conspicuous] == [True, True] * is_named
     assert f"{'rows':<19}lm_head.weight: 8 more in BAD" in static_lines(found)
