@@ -28,7 +28,7 @@ def tokenizer() -> Any:
     return AutoTokenizer.from_pretrained(calibration_checkpoint("512"))
 
 
-def test_a_model_in_memory_is_measured_and_left_as_it_was(model: Any, tokenizer: Any, tmp_path: Path) -> None:
+def test_a_model_in_memory_is_judged_and_left_as_it_was(model: Any, tokenizer: Any, tmp_path: Path) -> None:
     model.train()
     before = [weight.clone() for weight in model.parameters()]
     report = longctx.measure(model, tokenizer, name="mine", step=7, **SMALL)
@@ -40,8 +40,10 @@ def test_a_model_in_memory_is_measured_and_left_as_it_was(model: Any, tokenizer:
     report.write(tmp_path / "report.json")
     with torch.no_grad():
         model.lm_head.weight.zero_()
-    broken = longctx.measure(model, tokenizer, **SMALL)
+    broken = longctx.measure(model, tokenizer, thresholds=str(REPOSITORY / "ci/recipes/needle.toml"), **SMALL)
     assert broken.scores == {CASE: 0}
+    assert [gate["verdict"] for gate in broken.document["gates"]] == ["fail"]
+    assert not broken.passed
     assert broken.document["model"]["fingerprint"] != report.document["model"]["fingerprint"]
 
 
@@ -49,14 +51,6 @@ def test_a_checkpoint_is_measured_by_its_path(tmp_path: Path) -> None:
     report = longctx.measure(calibration_checkpoint("512"), journal=str(tmp_path / "journal"), **SMALL)
     assert report.scores == {CASE: 100}
     assert (tmp_path / "journal").is_dir()
-
-
-def test_gates_of_a_thresholds_file_decide(model: Any, tokenizer: Any) -> None:
-    with torch.no_grad():
-        model.lm_head.weight.zero_()
-    report = longctx.measure(model, tokenizer, thresholds=str(REPOSITORY / "ci/recipes/needle.toml"), **SMALL)
-    assert [gate["verdict"] for gate in report.document["gates"]] == ["fail"]
-    assert not report.passed
 
 
 def trainer_of(model: Any, tokenizer: Any, folder: Path, **changes: Any) -> Trainer:

@@ -230,8 +230,8 @@ class NeedleReader(EmptyAnswerEngine):
 
 def test_a_loss_in_doubt_is_tested_on_all_lengths(tmp_path: Path) -> None:
     """The test of the longer length ends early; then the loss of the shorter one takes all of its pairs."""
-    model, reader = calibration_checkpoint("full"), NeedleReader(9, tokens=600)
-    with worker_of(model, reader, tmp_path, cases=26, lengths=(512, 1024), samples=250, full=False) as (alone, case):
+    model, reader = calibration_checkpoint("full"), NeedleReader(9, tokens=300)
+    with worker_of(model, reader, tmp_path, cases=26, lengths=(256, 512), samples=125, full=False) as (alone, case):
         cases = [each for each in alone.run.cases if each.task == case.task]
         baseline = Baseline(name="b", fingerprint="b", journal=str(tmp_path), checkpoint=read_checkpoint(str(model)))
         with Heartbeat(tmp_path, alone.run.id) as heartbeat:
@@ -243,9 +243,9 @@ def test_a_loss_in_doubt_is_tested_on_all_lengths(tmp_path: Path) -> None:
             state = worker.panel_state
             short, long = state.panels.values()
             assert worker.measure(cases[1]).error is None
-            assert len(state.scores(long)) < 250
+            assert len(state.scores(long)) < 125
             assert worker.measure(cases[0]).error is None
-            assert [len(state.scores(panel, "baseline")) for panel in (short, long)] == [250, 250]
+            assert [len(state.scores(panel, "baseline")) for panel in (short, long)] == [125, 125]
             compared = [(panel, state.scores(panel), state.scores(panel, "baseline")) for panel in (short, long)]
             assert [found.decision for found in compare_panels(compared)] == ["fail", "pass"]
             worker.close()
