@@ -19,7 +19,10 @@ ONCE_BROKEN = (
     ("options of commands", 30004), ("published data", 2043), ("published data", 20010), ("tasks files", 40107),
     ("tasks files", 200133), ("tokenizer_config.json", 20333), ("watch history", 40044),
 )  # fmt: skip
-INPUTS = sorted({*((kind, 0) for kind in KINDS), *ONCE_BROKEN})
+INPUTS = (
+    *((kind, 0) for kind in KINDS),
+    *(pytest.param(kind, seed, marks=pytest.mark.whole_loop) for kind, seed in ONCE_BROKEN),
+)
 pytestmark = pytest.mark.slow
 
 
