@@ -14,6 +14,7 @@ from longctx.ci.suite_process import SuiteRun, run_suite
 from longctx.fixtures.atomic_files import write_file
 from longctx.fixtures.checkpoints.safetensors import CheckpointError
 from longctx.fixtures.records.report import JsonReport, ReportGate
+from longctx.fixtures.records.report_parts import Interval
 from longctx.fixtures.seeding import stable_hash
 
 # The distance between the seed of the survey and that of the search. Few users have two seeds at this distance.
@@ -27,7 +28,7 @@ class Comparison:
     verdict: Literal["good", "bad", "skipped"]
     difference: float | None = None
     """Mean score of the checkpoint minus that of the good one, in points; None if they were not compared."""
-    interval: tuple[float, float] | None = None
+    interval: Interval | None = None
     """Confidence interval of the difference, in points; None if they were not compared."""
     pairs: int = 0
     """Number of samples that both checkpoints answered."""

@@ -8,6 +8,7 @@ from longctx.ci.bisect.compare import Bounds, Suite, regression_gate
 from longctx.ci.bisect.posterior import EndpointVotes
 from longctx.ci.checkpoint_dirs import Step
 from longctx.fixtures.records.report import JsonReport
+from longctx.fixtures.records.report_parts import Interval
 from longctx.plugins.thresholds.records import Gate
 
 # Enough samples to see which case lost most. Other samples then measure its loss: of many cases, the one that lost most
@@ -33,7 +34,7 @@ class Endpoints:
     cases: tuple[str, ...]
     """Ids of the searched cases."""
     loss_points: float
-    interval: tuple[float, float]
+    interval: Interval
     """Confidence interval of the difference bad - good, in points: of the models where all samples are known. Neither
     end is positive if a loss is shown."""
     pairs: int

@@ -16,6 +16,7 @@ from longctx.ci.bisect.posterior import Posterior
 from longctx.ci.bisect.search import Edge, StepResult, Verdict
 from longctx.ci.checkpoint_dirs import Step
 from longctx.fixtures.atomic_files import write_file
+from longctx.fixtures.records.report_parts import Interval
 from longctx.fixtures.shown_text import visible_data
 from longctx.plugins.report.charts import Series, chart, value_axis
 from longctx.plugins.report.html.page import render
@@ -37,7 +38,7 @@ class StepVerdict:
     """Probability that more than half of the loss has happened; None for a step that answered no telling sample."""
     difference: float | None = None
     """Points lost since the good endpoint, negative for a loss; None for a skipped step."""
-    interval: tuple[float, float] | None = None
+    interval: Interval | None = None
     """Interval of the difference, which holds it with the search's confidence; None if it is not known."""
     result: StepResult
 
@@ -267,7 +268,7 @@ def _cost(cost: Cost) -> str:
 def _chart(bisection: Bisection, verdicts: Mapping[int, StepVerdict]) -> Markup:
     """Return the chart of the differences from the good endpoint over the steps; a cross marks a bad step."""
     loss = bisection.endpoints.loss_points
-    shown: dict[int, tuple[Verdict, float | None, tuple[float, float] | None]] = {0: ("good", 0.0, None)}
+    shown: dict[int, tuple[Verdict, float | None, Interval | None]] = {0: ("good", 0.0, None)}
     for position, verdict in sorted(verdicts.items()):
         shown[position] = verdict.verdict, verdict.difference, verdict.interval
     shown[bisection.last] = "bad", -loss, bisection.endpoints.interval

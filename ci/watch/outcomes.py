@@ -11,6 +11,7 @@ from msgspec import Struct, structs
 from longctx.fixtures.lengths import format_length
 from longctx.fixtures.records import family_of
 from longctx.fixtures.records.report import CaseComparison, JsonReport, ReportCase, ReportGate
+from longctx.fixtures.records.report_parts import Interval
 
 # Gates whose required value is a score of each case.
 LEVELS = ("level", "category")
@@ -32,7 +33,7 @@ class CaseOutcome(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The difference from the baseline, or from what the failed gate requires; negative for a loss. None if neither is
     known."""
     against: Literal["baseline", "threshold"] = "baseline"
-    interval: tuple[float, float] | None = None
+    interval: Interval | None = None
     """Confidence interval of `points`, about the model."""
     pairs: int = 0
     """Samples, or pairs of samples, that the points are from."""
@@ -113,7 +114,7 @@ def _difference(case: ReportCase, comparison: CaseComparison | None, required: f
     )  # fmt: skip
 
 
-def _rounded(interval: tuple[float, float] | None) -> tuple[float, float] | None:
+def _rounded(interval: Interval | None) -> Interval | None:
     return None if interval is None else (round(interval[0], 2), round(interval[1], 2))
 
 

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from longctx.fixtures.records.report_parts import Interval
 from longctx.plugins.evidence.e_process import TIE_TOLERANCE, Floats
 from longctx.plugins.evidence.sign_flips import skewed_tail
 
@@ -140,7 +141,7 @@ def _p_value_below(estimate: ModelMean, threshold: float) -> float:
     return max(p_values)
 
 
-def level_interval(strata: Iterable[Stratum], *, alpha: float) -> tuple[float, float]:
+def level_interval(strata: Iterable[Stratum], *, alpha: float) -> Interval:
     """Return the means from 0 to 1 that `level_p_values` does not refute, with `alpha` / 2 on each side.
 
     The interval is (0, 1) where there is no estimate.
@@ -165,7 +166,7 @@ def _upper_bound(estimate: ModelMean, alpha: float) -> float:
     return refuted
 
 
-def difference_interval(strata: Iterable[Stratum], *, alpha: float) -> tuple[float, float]:
+def difference_interval(strata: Iterable[Stratum], *, alpha: float) -> Interval:
     """Return the interval of Student's t for the model's mean of differences from -1 to 1.
 
     Where few samples differ, their number is as uncertain as that of rare events. So the bounds are those of Wilson
@@ -182,7 +183,7 @@ def difference_interval(strata: Iterable[Stratum], *, alpha: float) -> tuple[flo
     return max(-1.0, estimate.mean - half), min(1.0, estimate.mean + half)
 
 
-def mean_interval(values: Floats, own: Ints, *, alpha: float) -> tuple[float, float]:
+def mean_interval(values: Floats, own: Ints, *, alpha: float) -> Interval:
     """Return the interval of Student's t for the mean of values on these haystacks; infinite on a single one."""
     error = clustered_error(values, own)
     if error is None:

@@ -17,7 +17,7 @@ from functools import lru_cache
 import numpy as np
 
 from longctx.fixtures.records import Likelihood
-from longctx.fixtures.records.report_parts import CaseLikelihood, LikelihoodChanges, MeanEstimate
+from longctx.fixtures.records.report_parts import CaseLikelihood, Interval, LikelihoodChanges, MeanEstimate
 from longctx.plugins.evidence.clusters import ClusteredQueue, SampleRef
 from longctx.plugins.evidence.e_process import Floats, log_evidence
 from longctx.plugins.evidence.haystacks import Ints, clustered_error, mean_interval
@@ -192,7 +192,7 @@ def recovery_estimate(gains: bytes, evidence_gains: bytes, queue: ClusteredQueue
     return MeanEstimate(mean=to_points(ratio), interval=planned, model_interval=of_model)
 
 
-def _ratio_bounds(is_refuted: Callable[[float, int], bool], ratio: float) -> tuple[float, float]:
+def _ratio_bounds(is_refuted: Callable[[float, int], bool], ratio: float) -> Interval:
     """Return the interval of a ratio in points; `is_refuted` takes a ratio, and 1 for too low or -1 for too high."""
     start, end = RECOVERY_RANGE
     inner = min(max(ratio, start), end)

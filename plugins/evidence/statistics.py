@@ -15,6 +15,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
+from longctx.fixtures.records.report_parts import Interval
 from longctx.plugins.evidence.e_process import (
     PAIR_SHARES,
     SHARES,
@@ -176,9 +177,7 @@ def log_evidence_below(scores: ArrayLike, floor: float, *, population: int | Non
     return float(evidence[-1]) if evidence.size else 0.0
 
 
-def interval(
-    scores: ArrayLike, *, alpha: float, population: int | None = None, shares: Floats = SHARES
-) -> tuple[float, float]:
+def interval(scores: ArrayLike, *, alpha: float, population: int | None = None, shares: Floats = SHARES) -> Interval:
     """Return bounds that contain the mean at all looks so far with probability 1 - `alpha`, alpha/2 on each side.
 
     They enclose the means that no look has refuted (the running intersection of a confidence sequence), and are
@@ -202,9 +201,7 @@ def interval(
     return min(mean, float(low[0])), max(mean, 1 - float(low[1]))
 
 
-def stratified_interval(
-    values: Floats, strata: Strata, *, alpha: float, shares: Floats = SHARES
-) -> tuple[float, float]:
+def stratified_interval(values: Floats, strata: Strata, *, alpha: float, shares: Floats = SHARES) -> Interval:
     """Return the bounds of `interval` for the mean of a finite population, from the first values and the strata of all.
 
     With several strata they rest on the e-processes of `decide_level`, and are widened to contain the mean of the
@@ -227,7 +224,7 @@ def stratified_interval(
 
 def paired_interval(
     differences: ArrayLike, *, alpha: float, population: int | None = None, strata: Strata | None = None
-) -> tuple[float, float]:
+) -> Interval:
     """Return the bounds of `interval`, or of `stratified_interval`, for the mean of differences from -1 to 1."""
     if strata is not None:
         x = checked(differences, -1.0)

@@ -20,6 +20,7 @@ import numpy as np
 
 from longctx.fixtures.records import CaseResult
 from longctx.fixtures.records.report import CaseComparison, ReportEndings
+from longctx.fixtures.records.report_parts import Interval
 from longctx.plugins.evidence.e_process import Floats
 from longctx.plugins.evidence.haystacks import (
     HaystackCorrelation,
@@ -41,7 +42,7 @@ class Diagnosis:
     """The tests of one case against its floor and against the baseline. Scores and differences are in points."""
 
     score: float | None
-    interval: tuple[float, float] | None
+    interval: Interval | None
     """The confidence interval around the score of the model, not only of the planned samples."""
     haystacks: int
     """The number of haystacks on which samples were measured."""

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from longctx.fixtures.records import Case, CaseResult, Likelihood, Reason, UndecidedEffect, Verdict, VerdictWord
+from longctx.fixtures.records.report_parts import Interval
 from longctx.plugins.evidence.clusters import ESTIMATE_ALPHA, ClusteredQueue, SampleRef
 from longctx.plugins.evidence.e_process import TIE_TOLERANCE
 from longctx.plugins.evidence.effective_length import effective_length, weighted_average
@@ -267,7 +268,7 @@ def _default_of(verdict: Verdict) -> UndecidedEffect:
     return "pass" if verdict.kind in COMPARED_KINDS and verdict.because not in SHORT else "fail"
 
 
-def _in_points(queue: ClusteredQueue, bounds: tuple[float, float], mean: float) -> tuple[float, float]:
+def _in_points(queue: ClusteredQueue, bounds: Interval, mean: float) -> Interval:
     """Return the bounds of a panel's mean, in points, from those of its weighted clusters.
 
     They contain the mean of the cases' means, which is not quite that of the weighted clusters.
@@ -278,12 +279,12 @@ def _in_points(queue: ClusteredQueue, bounds: tuple[float, float], mean: float) 
     return to_points(lowest), to_points(highest)
 
 
-def _model_points(bounds: tuple[float, float], mean: float) -> tuple[float, float]:
+def _model_points(bounds: Interval, mean: float) -> Interval:
     """Return bounds in points, widened to contain the mean."""
     return to_points(min(bounds[0], mean)), to_points(max(bounds[1], mean))
 
 
-def _average_interval(intervals: Mapping[int, tuple[float, float] | None], gate: Gate) -> tuple[float, float]:
+def _average_interval(intervals: Mapping[int, Interval | None], gate: Gate) -> Interval:
     """Return the interval of a weighted average over lengths, from one interval for each."""
     lows: dict[int, float] = {}
     highs: dict[int, float] = {}

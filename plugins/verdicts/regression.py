@@ -16,7 +16,7 @@ import numpy as np
 
 from longctx.fixtures.lengths import format_length
 from longctx.fixtures.records import Case, PairedChange, Reason, Verdict, VerdictWord
-from longctx.fixtures.records.report_parts import MeanEstimate
+from longctx.fixtures.records.report_parts import Interval, MeanEstimate
 from longctx.plugins.evidence.clusters import ClusteredQueue, SampleRef
 from longctx.plugins.evidence.e_process import TIE_TOLERANCE
 from longctx.plugins.evidence.haystacks import correlation, difference_interval, level_interval
@@ -348,6 +348,6 @@ def _changed_share(pairs: Pairs, alpha: float) -> MeanEstimate:
     return _mean_change(replace(pairs, changes=differ), alpha)
 
 
-def _in_points(queue: ClusteredQueue, bounds: tuple[float, float]) -> tuple[float, float]:
+def _in_points(queue: ClusteredQueue, bounds: Interval) -> Interval:
     low, high = (to_points(max(-1.0, min(1.0, queue.scale * bound))) for bound in bounds)
     return low, high
