@@ -153,8 +153,11 @@ def _planned_line(run: Run, cases: Sequence[Case], workers: int) -> str:
     fitting = [case for case in cases if case.id not in run.misfits]
     is_served = run.options.base_url or run.options.serve
     rate = None if is_served else last_rate(Path(run.options.journal), run.checkpoint.fingerprint)
-    time = "" if rate is None else f", {duration(_tokens(fitting) / rate.tokens_per_second / workers)} at the last rate"
-    return f"planned    at most {_samples(fitting):,} samples, {_tokens(fitting):,} tokens{time}"
+    tokens, time = _tokens(fitting), ""
+    if rate is not None:
+        seconds = tokens / rate.tokens_per_second / workers
+        time = f", {duration(seconds)} at the last rate"
+    return f"planned    at most {_samples(fitting):,} samples, {tokens:,} tokens{time}"
 
 
 def _expected_tokens(run: Run, cases: Sequence[Case]) -> int | None:
@@ -242,9 +245,10 @@ def _detects(run: Run, panel: Panel, hypothesis: NonInferiority, queue: Clustere
     if confirmation is not None and (loss is None or loss > LARGE_LOSS):
         below = f"below {to_points(loss):.0f} points " if loss else ""
         samples = -(-fewest_units(confirmation) // len({ref.case_id for ref in queue.refs}))
+        planned_samples = max(case.samples for case in panel.cases.values())
         return (
             f"TOO FEW: on {haystacks_in_all} haystacks no loss {below}can be shown for the model; "
-            f"give --samples {max(samples, 2 * max(case.samples for case in panel.cases.values()))}"
+            f"give --samples {max(samples, 2 * planned_samples)}"
         )
     return text if known == available else f"{text}; {known:,} are known"
 

@@ -82,11 +82,13 @@ def compare(base: Source, candidate: Source, policy: str | Path | None, reading:
 
 def _with_places(gate: Gate, cases: Sequence[Case], names: Mapping[str, str]) -> Gate:
     """Return a gate at the lengths that its tasks have; one that names none is about all of another program's."""
-    tasks = tuple(names.get(task, task) for task in gate.tasks)
-    if not tasks and gate.aspect is None and gate.category is None:
-        tasks = tuple(dict.fromkeys(case.task for case in cases if case.suite == SUITE))
-    lengths = gate.lengths or tuple(sorted({case.length for case in cases if case.task in tasks}))
-    return replace(gate, tasks=tasks, lengths=lengths)
+    tasks = [names.get(task, task) for task in gate.tasks]
+    is_about_all = not tasks and gate.aspect is None and gate.category is None
+    if is_about_all:
+        of_others = [case.task for case in cases if case.suite == SUITE]
+        tasks = list(dict.fromkeys(of_others))
+    lengths = {case.length for case in cases if case.task in tasks}
+    return replace(gate, tasks=tuple(tasks), lengths=gate.lengths or tuple(sorted(lengths)))
 
 
 def _named_tasks(path: Path) -> list[str]:

@@ -236,12 +236,17 @@ def read_lm_eval(content: Content) -> ResultFile:
 
 def _lm_eval_scores(line: _LmEvalLine, row: Mapping[str, object]) -> list[tuple[int, dict[str, object]]]:
     """Return the scores by length. RULER's metrics are lengths: -1 stands for a sample of another length."""
-    scores = {metric: row[metric] for metric in line.metrics if metric in row}
-    lengths = [metric for metric in scores if metric.isdecimal()]
-    if lengths:
-        return [(int(length), {SCORE: scores[length]}) for length in lengths if scores[length] != -1]
-    # As lm-eval's own tables name them.
-    return [(0, {f"{metric},{line.filter}": score for metric, score in scores.items()})]
+    scores: dict[str, object] = {}
+    by_length: list[tuple[int, dict[str, object]]] = []
+    for metric in line.metrics:
+        score = row.get(metric, -1)
+        if metric.isdecimal() and score != -1:
+            by_length.append((int(metric), {SCORE: score}))
+        elif metric in row:
+            # As lm-eval's own tables name them.
+            scores[f"{metric},{line.filter}"] = score
+    has_lengths = any(metric.isdecimal() and metric in row for metric in line.metrics)
+    return by_length if has_lengths else [(0, scores)]
 
 
 def _lm_eval_answer(responses: object) -> str:

@@ -54,9 +54,9 @@ def find_gap(
         return None
     good, bad = goods[-1], bads[0]
     measured = {known.checkpoint for known in measurements if not known.is_gone}
-    between = tuple(each.step for each in on_disk if good.step < each.step.number < bad.step)
-    is_skipped = any(str(step.path) not in measured for step in between)
-    return Gap(good=good, bad=bad, between=between) if is_skipped else None
+    between = [each.step for each in on_disk if good.step < each.step.number < bad.step]
+    skipped = [step for step in between if str(step.path) not in measured]
+    return Gap(good=good, bad=bad, between=tuple(between)) if skipped else None
 
 
 def due_search(

@@ -158,11 +158,10 @@ def _mean_estimate(
     """Return the mean of shares from 0 to 1 with its intervals, all converted by `value`."""
     low, high = interval(shares, alpha=alpha, population=population)
     model_low, model_high = mean_interval(shares, haystacks, alpha=alpha)
-    return MeanEstimate(
-        mean=value(math.fsum(shares) / len(shares)),
-        interval=(value(low), value(high)),
-        model_interval=(value(max(0.0, model_low)), value(min(1.0, model_high))),
-    )
+    mean = math.fsum(shares) / len(shares)
+    planned = value(low), value(high)
+    of_model = value(max(0.0, model_low)), value(min(1.0, model_high))
+    return MeanEstimate(mean=value(mean), interval=planned, model_interval=of_model)
 
 
 @lru_cache(maxsize=256)

@@ -248,7 +248,8 @@ def _of_model(hypothesis: Hypothesis, queue: ClusteredQueue, means: Floats) -> O
         return None
     confirmation = hypothesis.confirmation
     alpha = hypothesis.alpha if confirmation is None else confirmation.complete
-    p_values = level_p_values(queue.case_strata(means), hypothesis.threshold)
+    strata = queue.case_strata(means)
+    p_values = level_p_values(strata, hypothesis.threshold)
     if p_values is None or min(p_values) > alpha:
         return "near"
     return "above" if p_values[0] <= alpha else "below"

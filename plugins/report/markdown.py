@@ -91,7 +91,8 @@ def table(content: Table) -> str:
 
 
 def _cell(cell: Cell) -> str:
-    rough, bad = "\\~" if "rough" in cell.style else "", " ▼" if "bad" in cell.style else ""
+    rough = "\\~" if "rough" in cell.style else ""
+    bad = " ▼" if "bad" in cell.style else ""
     sign = f"{SIGNS[cell.text]} " if cell.style.startswith("tag") else ""
     return f"{sign}{rough}{markdown_text(cell.text, LONGEST_CELL)}{bad}"
 

@@ -13,7 +13,7 @@ from longctx.plugins.evidence.clusters import SampleRef
 from longctx.plugins.journal import Journal, likelihood_key
 from longctx.plugins.verdicts.hypotheses import PanelKey, build_panels
 from longctx.plugins.verdicts.likelihood_gates import build_rules
-from longctx.plugins.verdicts.panels import Comparison, ModelRole, Panel, PanelStatus, SharedLook
+from longctx.plugins.verdicts.panels import Comparison, ModelRole, NextSamples, Panel, PanelStatus, SharedLook
 from longctx.plugins.verdicts.regression import PanelPairs, by_gate, decide_together, shared_looks
 
 # By comparison of a panel, the next look at all panels together.
@@ -100,7 +100,7 @@ class PanelState:
         """Return how many likelihoods of the model are known, by case id."""
         return Counter(ref.case_id for ref in self.likelihoods(panel))
 
-    def next_likelihoods(self, panel: Panel) -> tuple[tuple[ModelRole, SampleRef], ...]:
+    def next_likelihoods(self, panel: Panel) -> NextSamples:
         """Return the samples whose gold answers are to be measured next, each with the model; empty at the end."""
         rule = self._likelihood_rules.get((panel.family, panel.length))
         if rule is None:

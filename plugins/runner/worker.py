@@ -17,7 +17,6 @@ from longctx.fixtures.engines.base import Batching, Timed
 from longctx.fixtures.records import Case, EngineFacts, Generation, Prompt
 from longctx.fixtures.tasks.task import gold_likelihood
 from longctx.plugins.config.run import Run
-from longctx.plugins.evidence.clusters import SampleRef
 from longctx.plugins.journal import JournalError, LikelihoodEntry
 from longctx.plugins.runner.batches import (
     FEW_SAMPLES_LEFT,
@@ -33,7 +32,7 @@ from longctx.plugins.runner.batches import (
 from longctx.plugins.runner.panel_state import PanelState
 from longctx.plugins.runner.results import CaseReport
 from longctx.plugins.runner.samples import AnswerScorer, Built, Job, SampleBuilder, give_up, ready_jobs
-from longctx.plugins.verdicts.panels import ModelRole, Panel, PanelStatus
+from longctx.plugins.verdicts.panels import ModelRole, NextSamples, Panel, PanelStatus
 
 
 class Stopwatch:
@@ -301,7 +300,7 @@ class Worker:
     def _claim(
         self,
         panel: Panel,
-        wanted: Sequence[tuple[ModelRole, SampleRef]],
+        wanted: NextSamples,
         only: ModelUnderTest | None = None,
         after: Batch | None = None,
         *,

@@ -38,7 +38,7 @@ from longctx.plugins.evidence.statistics import Decision, decide_level
 from longctx.plugins.thresholds.records import Gate, Thresholds
 from longctx.plugins.verdicts.evaluate import GateEvaluator
 from longctx.plugins.verdicts.hypotheses import PanelKey, Scope, gate_family
-from longctx.plugins.verdicts.panels import ModelRole, Panel
+from longctx.plugins.verdicts.panels import ModelRole, NextSamples, Panel
 
 if TYPE_CHECKING:
     from longctx.plugins.verdicts.evaluate import GateEvaluator
@@ -83,9 +83,7 @@ class _LikelihoodRule:
         finished = finished_clusters(queue, known)
         return finished if stop is None and finished == len(queue.clusters) else stop
 
-    def next_samples(
-        self, known: Mapping[ModelRole, Likelihoods], failed: Collection[str]
-    ) -> tuple[tuple[ModelRole, SampleRef], ...]:
+    def next_samples(self, known: Mapping[ModelRole, Likelihoods], failed: Collection[str]) -> NextSamples:
         """Return the samples to measure next, in queue order; a baseline is measured on the same ones."""
         queue = self.queue(failed)
         stop = self.stop(known["model"], failed)

@@ -37,6 +37,8 @@ from longctx.plugins.evidence.sequential import (
 # Where models are loaded in turn, as many times the pairs of the soonest verdict are measured.
 TURN_FACTOR = 2
 ModelRole = Literal["model", "baseline"]
+NextSamples = tuple[tuple[ModelRole, SampleRef], ...]
+"""Samples to measure, each with the model that has to answer it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,8 +65,8 @@ class PanelStatus:
     """By case id, the number of samples behind the tests, from the start of the case's part of the queue."""
     paired_counts: Mapping[str, int]
     """By case id, how many of these samples were compared with the baseline."""
-    next_samples: tuple[tuple[ModelRole, SampleRef], ...]
-    """The samples to measure next, in queue order, each with the model that has to answer it.
+    next_samples: NextSamples
+    """The samples to measure next, in queue order.
 
     They are those that the soonest possible verdicts need and hardly more, so that many workers together do the work
     of one. The tuple is empty once all verdicts are final.
@@ -275,7 +277,7 @@ class Panel:
         analyses: Mapping[Hypothesis, InterimAnalysis],
         compared: Mapping[Comparison, InterimAnalysis],
         looks: Mapping[Comparison, SharedLook],
-    ) -> tuple[tuple[ModelRole, SampleRef], ...]:
+    ) -> NextSamples:
         """Return the missing samples of the soonest verdicts in queue order, the model's before the baseline's."""
         pairs: set[SampleRef] = set()
         for comparison, analysis in compared.items():

@@ -323,22 +323,17 @@ def _mean_loss(pairs: Pairs, alpha: float) -> MeanEstimate:
     queue, differences = pairs.queue, pairs.differences
     planned = paired_interval(differences, alpha=alpha, population=len(queue.clusters), strata=queue.drawn_strata)
     low, high = difference_interval(queue.case_strata(differences), alpha=alpha)
-    return MeanEstimate(
-        mean=to_points(queue.mean_difference(differences)),
-        interval=_in_points(queue, planned),
-        model_interval=(to_points(low), to_points(high)),
-    )
+    mean, of_model = to_points(queue.mean_difference(differences)), (to_points(low), to_points(high))
+    return MeanEstimate(mean=mean, interval=_in_points(queue, planned), model_interval=of_model)
 
 
 def _mean_change(pairs: Pairs, alpha: float) -> MeanEstimate:
     """Return the mean change of a score, for the better or worse."""
     queue, changes = pairs.queue, pairs.changes
+    planned = stratified_interval(changes, queue.strata, alpha=alpha)
     low, high = level_interval(queue.case_strata(changes), alpha=alpha)
-    return MeanEstimate(
-        mean=to_points(queue.mean_difference(changes)),
-        interval=_in_points(queue, stratified_interval(changes, queue.strata, alpha=alpha)),
-        model_interval=(to_points(low), to_points(high)),
-    )
+    mean, of_model = to_points(queue.mean_difference(changes)), (to_points(low), to_points(high))
+    return MeanEstimate(mean=mean, interval=_in_points(queue, planned), model_interval=of_model)
 
 
 def _changed_share(pairs: Pairs, alpha: float) -> MeanEstimate:

@@ -312,8 +312,9 @@ def _differences(measured: Measured, first: Case, second: Case) -> CaseValues:
     """Return the differences first - second on the samples that both have answered, and their haystacks."""
     scores, others = _scores(measured, first), _scores(measured, second)
     shared = [index for index in scores if index in others]
-    differences = np.array([scores[index] - others[index] for index in shared], dtype=np.float64)
-    return differences, np.array([first.haystack(index) for index in shared], dtype=np.intp)
+    differences = [scores[index] - others[index] for index in shared]
+    haystacks = [first.haystack(index) for index in shared]
+    return np.array(differences, dtype=np.float64), np.array(haystacks, dtype=np.intp)
 
 
 def _scores(measured: Measured, case: Case) -> dict[int, float]:
@@ -360,7 +361,8 @@ def frontier_notes(document: JsonReport) -> list[Note]:
         return []
     lines = [_ladder_text(ladder) for ladder in section.ladders]
     for twin in section.twins:
-        lines.append(f"{twin.task} at {short_length(twin.length)}: {twin.difference:+.1f} for its twin {twin.twin}")
+        name = f"{twin.task} at {short_length(twin.length)}"
+        lines.append(f"{name}: {twin.difference:+.1f} for its twin {twin.twin}")
     lines += [_reply_text(reply) for reply in section.replies]
     for entry in section.unanswerable:
         present, absent = shown_number(entry.present), shown_number(entry.absent)
@@ -409,7 +411,7 @@ def _wording_text(twins: WordingTwins) -> str:
     known = [(task, pairs) for task, pairs in twins.tasks.items() if pairs is not None and pairs.difference]
     known.sort(key=lambda pair: -abs(pair[1].difference))
     shown = [f"{task} {_paired_text(pairs)}" for task, pairs in known]
-    return "; ".join([head, *([counted(shown, MOST_TWINS)] if shown else [])])
+    return f"{head}; {counted(shown, MOST_TWINS)}" if shown else head
 
 
 def _paired_text(pairs: PairedDifference) -> str:
