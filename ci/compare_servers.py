@@ -26,6 +26,7 @@ from typing import Any
 from msgspec import UnsetType
 
 from longctx.ci.bisect.compare import Bounds, regression_gate
+from longctx.ci.suite_options import without_options
 from longctx.ci.suite_process import LocalProcesses, SuiteRun, run_suite
 from longctx.fixtures.atomic_files import write_file
 from longctx.fixtures.cli import CommandParser, print_line, report_wrong_use
@@ -33,7 +34,7 @@ from longctx.fixtures.outside_files import absolute
 from longctx.fixtures.records.report import JsonReport
 from longctx.fixtures.shown_text import one_line
 from longctx.fixtures.words import equal_start
-from longctx.plugins.config.options import SUITE_OPTIONS
+from longctx.plugins.config.options import RUN_OPTIONS
 
 SAMPLES = 32
 MOST_SHOWN = 3
@@ -77,9 +78,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     sides = {}
     for name, address, alone in (("against", url, against), ("model", given.base_url, [])):
         where = ["--base-url", address] if address else ["--engine", "hf", *_own_template(options)]
-        own = _options_of(options, "openai" if address else "hf") if differ else []
+        own = _without_engines(options, "", "hf" if address else "openai") if differ else []
         sides[name] = [*where, *own, *alone]
-    common = _options_of(options, None) if differ else options
+    common = _without_engines(options, "hf", "openai") if differ else options
     try:
         return _compare(absolute(given.out), [*common, "--model", given.model, "--samples", given.samples], sides)
     except OSError as error:
@@ -94,20 +95,9 @@ def _own_template(options: Sequence[str]) -> list[str]:
     return ["--chat", "auto"] if asks_chat_api else []
 
 
-def _options_of(options: Sequence[str], engine: str | None) -> list[str]:
-    """Return the options that are for one engine, or those that are for both, with their values."""
-    engines = {option.flag: option.engine for option in SUITE_OPTIONS if option.engine}
-    chosen: list[str] = []
-    takes_value = False
-    for at, word in enumerate(options):
-        if takes_value:
-            takes_value = False
-            continue
-        flag, equals, _ = word.partition("=")
-        takes_value = flag in engines and not equals
-        if engines.get(flag) == engine:
-            chosen += options[at : at + 1 + takes_value]
-    return chosen
+def _without_engines(options: Sequence[str], *engines: str) -> list[str]:
+    """Return the options without those that are for one of these engines, with their values."""
+    return without_options(options, [option for option in RUN_OPTIONS.values() if option.engine in engines])
 
 
 def _compare(folder: Path, options: Sequence[str], sides: Sides) -> int:
