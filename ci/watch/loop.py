@@ -24,7 +24,7 @@ from longctx.ci.watch.checkpoint_watcher import CheckpointWatcher, CompleteCheck
 from longctx.ci.watch.culprit import Gap, due_search, run_search
 from longctx.ci.watch.history import ACCEPTED, Gone, History, Search, WatchedCheckpoint
 from longctx.ci.watch.measure import SEVERITY, SuiteRunner
-from longctx.ci.watch.notify import Deliveries, Notice, Notifier, due_stage
+from longctx.ci.watch.notify import Notice, Notifier, due_stage
 from longctx.ci.watch.pages import WatchedRun, score_lines, write_index
 from longctx.fixtures.cli import print_line
 
@@ -106,7 +106,6 @@ class Watch:
         # The GPUs of --gpus, shared out to the measurements that run at a time.
         parallel = settings.execution.parallel
         self._free_gpus = [settings.gpus[number::parallel] for number in range(parallel)]
-        self._deliveries = Deliveries(settings.notifier)
         self._complete: list[CompleteCheckpoint] = []
         # The steps that were on disk since the start, complete or not.
         self._seen: set[int] = set()
@@ -347,13 +346,13 @@ class Watch:
         started = time.monotonic()
         for alert in self.alerts:
             stage = due_stage(alert, self.history.notified)
-            if stage is None or not self._deliveries.is_due(alert, stage):
+            if stage is None or not self.settings.notifier.is_due(alert, stage):
                 continue
             measurement = alert.first if stage == "closed" else self._measurement_of(alert)
             if measurement is None:
                 continue
             notice = Notice(stage=stage, alert=alert, measurement=measurement)
-            problem = self._deliveries.deliver(notice)
+            problem = self.settings.notifier.deliver(notice)
             if problem is None:
                 self.history.add(notice.event)
                 continue

@@ -57,65 +57,37 @@ def due_stage(alert: Alert, notified: Sequence[Notified]) -> Stage | None:
     return "begun" if alert.is_open and not sent else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Notifier:
-    """The command and the webhook that receive alerts; both have a minute to accept one."""
+    """The command and the webhook that receive alerts: a minute each for a notice, which either accepts once."""
 
     command: str | None = None
     """A shell command for failures, so not for closed alerts; the facts are in variables named LONGCTX_..."""
     webhook: str | None = None
     """An http or https address."""
-
-    def recipients(self, stage: Stage) -> Mapping[str, Callable[[Notice], str | None]]:
-        """Return a function for each recipient, by option; it returns None, or one line with the problem."""
-        recipients: dict[str, Callable[[Notice], str | None]] = {}
-        if (command := self.command) is not None and stage != "closed":
-            recipients["--on-failure"] = lambda notice: _run_command(command, facts(notice))
-        if (webhook := self.webhook) is not None:
-            recipients["--webhook"] = lambda notice: post(webhook, message(notice))
-        return recipients
-
-
-@dataclass(slots=True)
-class _Delivery:
-    """The failed deliveries of one notice so far."""
-
-    due_seconds: float = 0.0
-    """The time of the clock before which it is not retried."""
-    accepted_by: set[str] = field(default_factory=set)
-
-
-@dataclass(slots=True)
-class Deliveries:
-    """Deliver notices to all recipients, and to each of them once as long as this process lives."""
-
-    notifier: Notifier
     clock: Callable[[], float] = time.monotonic
-    _failed: dict[tuple[str, Stage], _Delivery] = field(default_factory=dict)
+    _failed: dict[tuple[str, Stage], tuple[float, frozenset[str]]] = field(default_factory=dict)
+    """By notice that was not delivered, the time of its next attempt, and the options that have accepted it."""
 
     def is_due(self, alert: Alert, stage: Stage) -> bool:
         """Return True unless a delivery failed so recently that it is not retried yet."""
-        failed = self._failed.get((alert.name, stage))
-        return failed is None or self.clock() >= failed.due_seconds
+        due, _ = self._failed.get((alert.name, stage), (0.0, None))
+        return self.clock() >= due
 
     def deliver(self, notice: Notice) -> str | None:
         """Return None if every recipient has accepted the notice, else one line with the first problem."""
         key = (notice.alert.name, notice.stage)
-        delivery = self._failed.pop(key, _Delivery())
-        problems = []
-        for option, send in self.notifier.recipients(notice.stage).items():
-            if option in delivery.accepted_by:
-                continue
-            problem = send(notice)
-            if problem is None:
-                delivery.accepted_by.add(option)
-            else:
-                problems.append(f"{option}: {problem}")
+        _, accepted = self._failed.pop(key, (0.0, frozenset[str]()))
+        outcomes: dict[str, str | None] = {}
+        if self.command is not None and notice.stage != "closed" and "--on-failure" not in accepted:
+            outcomes["--on-failure"] = _run_command(self.command, facts(notice))
+        if self.webhook is not None and "--webhook" not in accepted:
+            outcomes["--webhook"] = post(self.webhook, message(notice))
+        problems = {option: problem for option, problem in outcomes.items() if problem is not None}
         if not problems:
             return None
-        delivery.due_seconds = self.clock() + PAUSE_SECONDS
-        self._failed[key] = delivery
-        return "; ".join(problems)
+        self._failed[key] = self.clock() + PAUSE_SECONDS, accepted | (outcomes.keys() - problems)
+        return "; ".join(f"{option}: {problem}" for option, problem in problems.items())
 
 
 def facts(notice: Notice) -> dict[str, str]:

@@ -18,7 +18,6 @@ from longctx.ci.watch import notify
 from longctx.ci.watch.alerts import Alert
 from longctx.ci.watch.history import WatchedCheckpoint
 from longctx.ci.watch.notify import (
-    Deliveries,
     Notice,
     Notifier,
     _run_command,
@@ -209,7 +208,7 @@ def test_a_closed_alert_is_posted_and_runs_no_command_for_failures(tmp_path: Pat
     sent = message(closed)
     assert sent["text"] == "closed by step 9: gates fail, from step 7 on"
     assert (sent["step"], sent["event"], sent["closed_by"]) == (7, "closed", 9)
-    assert Deliveries(Notifier(command=f"touch {tmp_path}/ran")).deliver(closed) is None
+    assert Notifier(command=f"touch {tmp_path}/ran").deliver(closed) is None
     assert not (tmp_path / "ran").exists()
 
 
@@ -226,7 +225,7 @@ def test_a_recipient_gets_an_alert_once_and_a_failed_delivery_is_retried_with_pa
     now = [0.0]
     log = tmp_path / "log"
     with raw_server(b"HTTP/1.1 503 x\r\nContent-Length: 0\r\n\r\n") as url:
-        deliveries = Deliveries(Notifier(command=f"echo again >> {log}", webhook=url), clock=lambda: now[0])
+        deliveries = Notifier(command=f"echo again >> {log}", webhook=url, clock=lambda: now[0])
         attempts = []
         for _ in range(13):
             if deliveries.is_due(ALERT, "begun"):
