@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +89,13 @@ CLAIMS: tuple[tuple[dict[str, Any], int | None], ...] = (
     ({"llm_config": {"max_position_embeddings": 32768}}, 32768),
     ({"language_config": {"max_position_embeddings": 4096}}, 4096),
     ({"thinker_config": {"text_config": {"max_position_embeddings": 32768}, "audio_config": {}}}, 32768),
+    # other names of the text model, beside other models
+    ({"speech_config": {"n_layer": 2}, "llm_cfg": {"n_layer": 2, "n_positions": 2048}}, 2048),
+    ({"vision_tower_config": {"num_hidden_layers": 1}, "decoder": {"num_layers": 9, "max_seq_length": 8192}}, 8192),
+    ({"lm_config": {"text_config": {"context_length": 16384}, "num_hidden_layers": 4}}, 16384),
+    ({"num_hidden_layers": 2, "n_positions": 64, "drafter": {"num_hidden_layers": 1, "n_positions": 9}}, 64),
+    # Baichuan, and what transformers writes for no limit
+    ({"model_max_length": 4096}, 4096), ({"model_max_length": 10**30, "n_ctx": 512}, 512),
 )  # fmt: skip
 
 
@@ -96,6 +105,20 @@ def test_the_claimed_length_is_the_extended_one(config: dict[str, Any], tokens: 
 
 
 NO_WEIGHTS = remove(WEIGHTS)
+
+
+def named(name: str) -> Change:
+    return write(WEIGHTS, safetensors({name: [4]}))
+
+
+def header(**places: tuple[int, int]) -> Change:
+    """Return a change to weights with these first and last bytes."""
+    tensors = {}
+    for name, (a, b) in places.items():
+        tensors[name] = {"dtype": "U8", "shape": [b - a], "data_offsets": [a, b]}
+    text = json.dumps(tensors)
+    end = max(end for _, end in places.values())
+    return write(WEIGHTS, struct.pack("<Q", len(text)) + text.encode() + bytes(end))
 
 
 def bare(folder: Path) -> None:
@@ -149,18 +172,28 @@ BROKEN: dict[str, tuple[Change, str]] = {
     "a web page": (write(WEIGHTS, "\n<!DOCTYPE html><html>"), "is a web page, not the file itself; download it again"),
     "noise": (write(WEIGHTS, b"\xff" * 100), "no safetensors file: its header is unreadable"),
     "a damaged header": (write(WEIGHTS, WHOLE.replace(b'"shape"', b'"shbpe"')), "its header is damaged"),
+    "tensors of the same bytes": (header(a=(0, 4), b=(0, 4)), "its header is damaged"),
+    "bytes of no tensor": (header(a=(0, 4), b=(8, 12)), "its header is damaged"),
+    "bytes before the first tensor": (header(a=(4, 8)), "its header is damaged"),
+    "tensors that overlap": (header(a=(0, 8), b=(4, 8), c=(8, 8)), "its header is damaged"),
+    "a list of facts": (write(WEIGHTS, WHOLE.replace(b'{"format": "pt"}', b'["format", "pt"]')), "header is damaged"),
+    "a number for a fact": (write(WEIGHTS, WHOLE.replace(b'"pt"', b"  10")), "its header is damaged"),
+    "an unfinished download": (write("model.safetensors.aria2"), "s.aria2: belongs to a download that has not ended"),
+    "an adapter far below": (
+        both(bare, write("checkpoint-9/adapter_config.json", "{}")),
+        "config.json: missing; give one .*/checkpoint-9",
+    ),
     "shape and bytes disagree": (write(WEIGHTS, WHOLE.replace(b"[8, 4]", b"[8, 5]")), "bytes of model.embed.weight"),
     "no tensors": (write(WEIGHTS, safetensors({})), "holds no tensors"),
     "an adapter": (both(NO_WEIGHTS, write("adapter_config.json", "{}")), "this is an adapter; merge it into its base"),
     "an adapter beside weights": (write("adapter_config.json", "{}"), "an adapter beside the weights of a model"),
-    "compiled": (
-        write(WEIGHTS, safetensors({"_orig_mod.model.norm.weight": [4]})),
-        "named '_orig_mod.model.norm.weight', .*; save the model inside torch.compile",
-    ),
-    "wrapped": (
-        write(WEIGHTS, safetensors({"module.model.norm.weight": [4]})),
-        "named 'module.model.norm.weight', .*; save the unwrapped model",
-    ),
+    "compiled": (named("_orig_mod.model.norm.weight"), "'_orig_mod.'; save the model inside torch.compile"),
+    "compiled, layer by layer": (named("model.layers.0._orig_mod.x"), "named 'model.layers.0._orig_mod.x', with"),
+    "wrapped": (named("module.model.norm.weight"), "named 'module.model.norm.weight', .*; save the unwrapped model"),
+    "sharded": (named("model.layers.0._fsdp_wrapped_module.x"), "'_fsdp_wrapped_module.'; save a full state dict"),
+    "recomputed": (named("layers.0._checkpoint_wrapped_module.x"), "save a full state dict, as accelerator"),
+    "with an adapter": (named("base_model.model.lm_head.weight"), "'base_model.model.'; merge the adapter .* before"),
+    "with an adapter's layers": (named("model.q_proj.base_layer.weight"), "'base_layer.'; merge the adapter"),
     "own code": (
         lambda folder: configure(folder, model_type="mine", auto_map={"AutoModelForCausalLM": "m.M"}),
         "model_type 'mine' runs code of the checkpoint .* use --trust-remote-code",
@@ -182,7 +215,9 @@ OTHER_FORMATS = {
     "mp_rank_00/model_optim_rng.pt": "Megatron; name a command that exports it with --convert", "common.pt": "Megatron",
     "model.embedding.weight/.zarray": "Megatron", "llama.nemo": "NeMo", "context/model.yaml": "NeMo",
     "manifest.ocdbt": "Orbax", "flax_model.msgpack": "Flax", "tf_model.h5": "TensorFlow",
-    "params.json": "belongs to another format",
+    "params.json": "belongs to another format", "ggml-model-q4_0.bin": "is read by llama.cpp",
+    "checkpoint_metadata.json": "nanotron", "model.safetensors.part": "a download that has not ended; wait for it",
+    ".cache/huggingface/download/a.incomplete": "a download", "model-00001-of-00002.safetensors.aria2": "a download",
 }  # fmt: skip
 
 
