@@ -95,12 +95,15 @@ def test_a_forked_copy_of_the_process_calls_one_of_its_own() -> None:
     [
         ("{{ 1 // 0 }}", r"fails \(integer division or modulo by zero\)"),
         ("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "fails .maximum recursion depth exceeded"),
-        ("{{ 'a' * 10**6 }}", "makes 1,000,000 characters of a message of 2,000"),
-        ("{{ messages[-1].content | replace('a', 'a' * 9999) }}", "makes 801,840 characters of a message of 2,000"),
+        ("{{ 'a' * 10**6 }}", "makes 1,000,000 characters of a message of 2,440"),
+        ("{{ messages[-1].content | replace('a', 'a' * 9999) }}", "makes 802,280 characters of a message of 2,440"),
         ("{{ '\ud800' }}" + TURN, "fails .*surrogates not allowed"),
         ("{{ messages[0].role }}", "drops or changes the user's text"),
         ("{{ messages[0].content[:99] }}", "drops or changes the user's text"),
         ("{{ messages[0].content | upper }}", "drops or changes the user's text"),
+        ("{{ messages[0].content | e }}", "drops or changes the user's text"),
+        ("{{ messages[0].content | tojson }}", "drops or changes the user's text"),
+        ("{{ messages[0].content | replace('\n\n', '\n') }}", "drops or changes the user's text"),
     ],
 )
 def test_a_bad_template_is_refused_before_a_run(template: str, problem: str) -> None:
@@ -165,10 +168,20 @@ def test_a_thought_that_a_template_opens_is_closed_by_its_setting(setting: str) 
 @pytest.mark.parametrize(
     ("opening", "mark"),
     [("<think>\n", "<think>"), ("[THINK]", "[THINK]"), ("<thinking>\n\n", "<thinking>"), ("", ""),
-     ("<|START_THINKING|>", "<|START_THINKING|>"), ("<reasoning> ", "<reasoning>"), ("<think></think>", "")],
+     ("<|START_THINKING|>", "<|START_THINKING|>"), ("<reasoning> ", "<reasoning>"), ("<think></think>", ""),
+     ("<thought>\n", "<thought>"), ("<Think>", "<Think>"), ("<|thinking|>", "<|thinking|>"),
+     ("<scratchpad>", "<scratchpad>"), ("<thoughts></thoughts>", ""), ("<answer>", "")],
 )  # fmt: skip
 def test_a_thought_that_no_setting_closes_is_named(opening: str, mark: str) -> None:
     assert PromptFormatter(with_template(TURN + opening)).form.open_thought == mark
+
+
+@pytest.mark.parametrize("change", ["[:3000]", "[-3000:]", " | replace('needle', 'pin')"])
+def test_a_template_that_changes_only_some_texts_is_stopped_there(change: str) -> None:
+    made = PromptFormatter(with_template(f"{{{{ messages[0].content{change} }}}}"))
+    text = "hay " * 2000 + "needle"
+    with pytest.raises(TokenizerError, match=r"--chat: the chat template drops or changes the user's text; use"):
+        made.prompt(text, "", generation_tokens=1)
 
 
 def test_a_long_text_may_take_longer() -> None:

@@ -146,13 +146,19 @@ def test_the_models_known_to_declare_wrong_tokenizers_are_those_of_transformers(
 
 
 @pytest.mark.parametrize(
-    ("content", "expected"), [('{"chat_template": "{{ messages }}"}', "{{ messages }}"), ("{}", None), ("[", None)]
+    ("content", "expected"),
+    [
+        ('{"chat_template": "{{ messages }}"}', "{{ messages }}"),
+        ("{}", None),
+        ("[", None),
+        ('{"chat_template": []}', None),
+    ],
 )
 def test_a_template_in_the_file_of_a_processor_is_read(content: str, expected: str | None, tmp_path: Path) -> None:
     byte_level().save_pretrained(str(tmp_path))
     (tmp_path / "chat_template.json").write_text(content)
     if expected is None:
-        with pytest.raises(TokenizerError, match="no tokenizer can be loaded"):
+        with pytest.raises(TokenizerError, match=r"no tokenizer can be loaded from .* \((no valid|.* no text|Exp)"):
             load_tokenizer(str(tmp_path))
     else:
         assert load_tokenizer(str(tmp_path)).chat_template == expected
