@@ -94,6 +94,14 @@ KINDS: dict[str, tuple[Change, tuple[Difference, ...]]] = {
     "a file of the tokenizer": (
         write("tokenizer.model", b"\x00"), (Difference(part="tokenizer", name="tokenizer.model", model="there"),),
     ),
+    "code of the checkpoint": (
+        write("parts/attention.py", "a = 1"),
+        (Difference(part="file", name="parts/attention.py", model="there"),),
+    ),
+    "settings of vLLM": (
+        write("params.json", '{"rope_theta": 7}'), (Difference(part="file", name="params.json", model="there"),),
+    ),
+    "notes, and what a calibration solves": (both(write("README.md"), write("calibration.json", "{}")), ()),
     "the number format": (
         write(WEIGHTS, safetensors(TENSORS, dtype="F16")),
         (Difference(part="dtype", baseline="bfloat16", model="float16"),),
