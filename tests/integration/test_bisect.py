@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,21 +14,28 @@ from longctx.ci.bisect import compare
 from tests.helpers.checkpoint_chains import CASE, SAMPLES, Chain
 from tests.helpers.pages import tables_of
 
-
-def run_search(chain: Chain, monkeypatch: pytest.MonkeyPatch, *more: str) -> int:
-    monkeypatch.setattr(compare, "run_suite", chain.run_suite)
-    last = len(chain.solved) - 1
-    ends = ["--good", f"{chain.folder}/step-0", "--bad", f"{chain.folder}/step-{last}"]
-    rest = ["--checkpoints", f"{chain.folder}/step-*", "--out", f"{chain.folder}/out", "--samples", str(SAMPLES)]
-    return bisect.main([*ends, *rest, *more])
+Search = Callable[..., str]
 
 
-def test_the_first_bad_step_is_named_with_the_last_good(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.fixture
+def search(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Search:
+    """Return a function that searches a chain, and returns what is printed. It ends with this exit code."""
+
+    def run_search(chain: Chain, *more: str, code: int = 0) -> str:
+        monkeypatch.setattr(compare, "run_suite", chain.run_suite)
+        last = len(chain.solved) - 1
+        ends = ["--good", f"{chain.folder}/step-0", "--bad", f"{chain.folder}/step-{last}"]
+        rest = ["--checkpoints", f"{chain.folder}/step-*", "--out", f"{chain.folder}/out", "--samples", str(SAMPLES)]
+        assert bisect.main([*ends, *rest, *more]) == code
+        printed = capsys.readouterr()
+        return printed.err or printed.out
+
+    return run_search
+
+
+def test_the_first_bad_step_is_named_with_the_last_good(tmp_path: Path, search: Search) -> None:
     chain = Chain(tmp_path, [95] * 9 + [65] * 7)
-    assert run_search(chain, monkeypatch) == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = search(chain).splitlines()
     assert lines[0] == "16 checkpoints from step-0 (good) to step-15 (bad)"
     ends = f"endpoints  {CASE.id}: 94.9 to 69.2, -25.6 [-50.6, -1.0] over 39 pairs"
     assert lines[1] == ends
@@ -56,24 +64,19 @@ def test_the_first_bad_step_is_named_with_the_last_good(
     assert len(tables["flips"]) - 1 == len(written["flips"])
 
 
-def test_the_results_of_converted_checkpoints_tell_and_count_as_cost(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_results_of_converted_checkpoints_tell_and_count_as_cost(tmp_path: Path, search: Search) -> None:
     chain = Chain(tmp_path, [95] * 9 + [65] * 7, raw=True)
-    assert run_search(chain, monkeypatch, "--convert", "convert {checkpoint} {out}") == 0
+    output = search(chain, "--convert", "convert {checkpoint} {out}")
     written = json.loads((tmp_path / "out" / "bisect.json").read_text())
     assert written["first_bad"] == 9
     assert 0 < written["cost"]["samples"] < written["linear_scan"]["samples"] / 4
     assert written["flips"]
-    assert "first bad step 9 (last good 8), 99.9 %" in capsys.readouterr().out
+    assert "first bad step 9 (last good 8), 99.9 %" in output
 
 
-def test_several_steps_at_a_time_name_the_same_step(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_several_steps_at_a_time_name_the_same_step(tmp_path: Path, search: Search) -> None:
     chain = Chain(tmp_path, [95] * 9 + [65] * 7)
-    assert run_search(chain, monkeypatch, "--parallel", "3") == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = search(chain, "--parallel", "3").splitlines()
     assert "searching  14 steps between them, about 6 to measure" in lines
     assert "first bad step 9 (last good 8), 99.9 %" in lines
     steps = [step["step"] for step in json.loads((tmp_path / "out" / "bisect.json").read_text())["steps"]]
@@ -82,12 +85,9 @@ def test_several_steps_at_a_time_name_the_same_step(
     assert chain.measured[:7].count("step-15") == 6
 
 
-def test_a_dip_is_distinguished_from_the_permanent_loss(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_dip_is_distinguished_from_the_permanent_loss(tmp_path: Path, search: Search) -> None:
     chain = Chain(tmp_path, [95] * 7 + [60] * 3 + [95] * 4 + [60] * 3)
-    assert run_search(chain, monkeypatch, "--parallel", "3") == 0
-    output = capsys.readouterr().out
+    output = search(chain, "--parallel", "3")
     assert "first bad step 14 (last good 13), 99.9 %" in output
     assert "not monotone: bad from 8 on (good at 4), good again at 12" in output
     assert json.loads((tmp_path / "out" / "bisect.json").read_text())["monotone"] is False
@@ -99,34 +99,27 @@ def test_a_dip_is_distinguished_from_the_permanent_loss(
     ids=["before the edge", "behind the edge"],
 )
 def test_a_second_drop_is_reported_with_the_options_that_find_it(
-    solved: list[int], edge: tuple[int, int], drop: tuple[int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+    solved: list[int], edge: tuple[int, int], drop: tuple[int, int], tmp_path: Path, search: Search
+) -> None:
     chain = Chain(tmp_path, solved)
-    assert run_search(chain, monkeypatch) == 0
-    output = capsys.readouterr().out
+    output = search(chain)
     assert f"first bad step {edge[0]} (last good {edge[1]}), 99." in output
     assert f"perhaps two losses: another one from step {drop[0]} to {drop[1]}, " in output, output
     assert f"; search it with --good {tmp_path}/step-{drop[0]} --bad {tmp_path}/step-{drop[1]}" in output
 
 
-def test_a_broken_checkpoint_is_skipped_with_the_reason(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_broken_checkpoint_is_skipped_with_the_reason(tmp_path: Path, search: Search) -> None:
     chain = Chain(tmp_path, [95] * 5 + [60] * 12, broken=[8])
-    assert run_search(chain, monkeypatch) == 0
-    output = capsys.readouterr().out
+    output = search(chain)
     assert "first bad step 5 (last good 4), 99.9 %" in output
     assert f"skipped step 8: {tmp_path}/step-8: no weights" in output
     assert "step-8" not in chain.measured
 
 
-def test_a_broken_checkpoint_at_the_edge_is_named_as_a_candidate(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_broken_checkpoint_at_the_edge_is_named_as_a_candidate(tmp_path: Path, search: Search) -> None:
     chain = Chain(tmp_path, [95] * 5 + [60] * 4, broken=[5])
-    assert run_search(chain, monkeypatch) == 2
-    assert "first bad step 6, or one of the skipped steps before it: 5 (last good 4), 99.9 %" in capsys.readouterr().out
+    line = "first bad step 6, or one of the skipped steps before it: 5 (last good 4), 99.9 %"
+    assert line in search(chain, code=2)
 
 
 @pytest.mark.parametrize(
@@ -139,32 +132,24 @@ def test_a_broken_checkpoint_at_the_edge_is_named_as_a_candidate(
     ],
 )
 def test_endpoints_without_a_loss_end_the_search(
-    first: int,
-    last: int,
-    line: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    first: int, last: int, line: str, tmp_path: Path, search: Search
 ) -> None:
     chain = Chain(tmp_path, [first, first, last, last])
-    assert run_search(chain, monkeypatch) == 1
-    errors = capsys.readouterr().err
+    errors = search(chain, code=1)
     assert line in errors
     assert errors.count("\n") == 1
     assert set(chain.measured) == {"step-3"}
 
 
-def test_a_gate_is_searched_on_the_mean_of_its_cases(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_gate_is_searched_on_the_mean_of_its_cases(tmp_path: Path, search: Search) -> None:
     gates = tmp_path / "gates.toml"
     gates.write_text('[[gate]]\nname = "needles"\nkind = "level"\ntasks = ["niah_single_2"]\nabove = 85\n')
     (tmp_path / "run").mkdir()
     chain = Chain(tmp_path / "run", [95, 95, 60, 60])
-    assert run_search(chain, monkeypatch, "--gate", "needles", "--thresholds", str(gates)) == 0
-    assert "first bad step 2 (last good 1)" in capsys.readouterr().out
-    assert run_search(chain, monkeypatch, "--gate", "neddles", "--thresholds", str(gates)) == 4
-    assert f"--gate: no gate 'neddles' in {gates}; known gates: needles" in capsys.readouterr().err
+    assert "first bad step 2 (last good 1)" in search(chain, "--gate", "needles", "--thresholds", str(gates))
+    assert f"--gate: no gate 'neddles' in {gates}; known gates: needles" in search(
+        chain, "--gate", "neddles", "--thresholds", str(gates), code=4
+    )
 
 
 @pytest.mark.parametrize(

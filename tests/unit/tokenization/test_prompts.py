@@ -104,34 +104,29 @@ def test_chat_samples_are_sound_and_end_with_their_prefix(task: str) -> None:
     assert (sample.references, sample.question) == (base.references, base.question)
 
 
-def test_a_template_that_requires_a_system_prompt_gets_one() -> None:
-    text = PromptFormatter(with_template(STRICT_TEMPLATE)).prompt("What?", "It", generation_tokens=1).text
-    assert text == f"[system] {SYSTEM_PROMPT}\n[user] What?\n[assistant]\nIt"
-
-
 def test_a_template_that_always_fails_is_a_one_line_error() -> None:
     with pytest.raises(TokenizerError) as raised:
         PromptFormatter(with_template(BROKEN_TEMPLATE)).prompt("What?", "It", generation_tokens=1)
     assert str(raised.value) == "--chat: the chat template fails (no); use --chat off"
 
 
+# The turn of a template that has no other text than the content.
+CONTENT = "{{ messages[0]['content'] }}"
+
+
 @pytest.mark.parametrize(
-    ("end", "text"),
-    [("\n\n", "What?\nIt"), (" ", "What? It"), (EOS, f"What?{EOS}It"), ("ASSISTANT:", "What?ASSISTANT: It")],
-)
-def test_a_space_separates_the_prefix_from_a_turn_that_ends_in_plain_text(end: str, text: str) -> None:
-    tokenizer = with_template("{{ messages[0]['content'] }}" + end)
-    assert PromptFormatter(tokenizer).prompt("What?", "It", generation_tokens=1).text == text
-
-
-def test_a_template_that_prints_the_date_gets_a_fixed_date() -> None:
-    tokenizer = with_template("Today is {{ strftime_now('%d %b %Y') }}.\n" + TEMPLATE)
-    text = PromptFormatter(tokenizer).prompt("What?", "It", generation_tokens=1).text
-    assert text == "Today is 26 Jul 2024.\n[user] What?\n[assistant]\nIt"
-
-
-def test_a_template_that_requires_no_system_prompt_gets_none() -> None:
-    assert "system" not in PromptFormatter(with_template(TEMPLATE)).prompt("What?", "It", generation_tokens=1).text
+    ("template", "text"),
+    [
+        # A space separates the prefix from a turn that ends in plain text.
+        (f"{CONTENT}\n\n", "What?\nIt"), (f"{CONTENT} ", "What? It"), (f"{CONTENT}{EOS}", f"What?{EOS}It"),
+        (f"{CONTENT}ASSISTANT:", "What?ASSISTANT: It"),
+        (STRICT_TEMPLATE, f"[system] {SYSTEM_PROMPT}\n[user] What?\n[assistant]\nIt"),
+        # The date is always the same.
+        ("On {{ strftime_now('%d %b %Y') }}.\n" + TEMPLATE, "On 26 Jul 2024.\n[user] What?\n[assistant]\nIt"),
+    ],
+)  # fmt: skip
+def test_a_template_gets_the_prefix_and_what_it_asks_for(template: str, text: str) -> None:
+    assert PromptFormatter(with_template(template)).prompt("What?", "It", generation_tokens=1).text == text
 
 
 @pytest.mark.parametrize(
