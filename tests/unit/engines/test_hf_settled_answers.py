@@ -115,8 +115,7 @@ def test_calibration_checkpoints_score_the_same_with_fewer_tokens(spec: str) -> 
     formatter = PromptFormatter(tokenizer)
     samples = [
         with_budget(TASKS[name].sample(1024, index, seed=0, tokenizer=formatter, corpora=Corpora()), 24)
-        for name in ("niah_single_1", "niah_multikey_2", "niah_multivalue", "vt")
-        for index in range(2)
+        for index, name in enumerate(("niah_single_1", "niah_multikey_2", "niah_multivalue", "vt"))
     ]
     early = list(engine.generate([sample.prompt for sample in samples]))
     whole = list(engine.generate([replace(sample.prompt, settled_by=()) for sample in samples]))
