@@ -147,7 +147,7 @@ PURE = (
     *(f"plugins.verdicts.{name}" for name in
         ("panels", "hypotheses", "evaluate", "regression", "diagnoses", "likelihood_gates", "evaluation",
          "selection")),
-    "plugins.journal", "plugins.config.run", "fixtures.shown_text", "plugins.runner.results",
+    "plugins.journal", "plugins.config.options", "plugins.config.run", "fixtures.shown_text", "plugins.runner.results",
 )  # fmt: skip
 
 
