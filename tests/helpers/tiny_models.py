@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import shutil
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import torch
+from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import (
     AutoModelForCausalLM,
@@ -31,6 +33,7 @@ from transformers import (
 )
 
 from longctx.fixtures.records import Prompt
+from tests.helpers.checkpoints import edit_json
 
 VOCABULARY = 320
 WINDOW = 32
@@ -115,6 +118,25 @@ def save_model(config: Any, path: Path, *, dtype: torch.dtype = torch.float32) -
     model.save_pretrained(path)
     byte_tokenizer().save_pretrained(path)
     return path
+
+
+def change_weights(path: Path, change: Callable[[dict[str, torch.Tensor]], object]) -> None:
+    """Change the tensors of a checkpoint. They may share memory afterwards, which its file cannot."""
+    tensors = load_file(path / "model.safetensors")
+    change(tensors)
+    stored = {name: tensor.clone(memory_format=torch.contiguous_format) for name, tensor in tensors.items()}
+    save_file(stored, path / "model.safetensors", metadata={"format": "pt"})
+
+
+def changed_copy(
+    source: Path, out: Path, change: Callable[[dict[str, torch.Tensor]], object] | None = None, **config: Any
+) -> Path:
+    """Write a copy of a checkpoint with other weights and other values in its config."""
+    shutil.copytree(source, out)
+    if change is not None:
+        change_weights(out, change)
+    edit_json(out / "config.json", **config)
+    return out
 
 
 def save_distributed(model: Path, path: Path) -> None:

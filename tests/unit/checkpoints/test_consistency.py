@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
-from torch import Tensor
+from safetensors.torch import load_file
 from transformers import LlamaConfig
 
 from benchmarks.faults.__main__ import main
@@ -24,17 +22,11 @@ from longctx.fixtures.engines.hf.settings import HfSettings
 from longctx.fixtures.tokenization.load import TokenizerError, check_special_tokens, load_tokenizer
 from tests.helpers.checkpoints import edit_json
 from tests.helpers.runs import usage_error
-from tests.helpers.tiny_models import CONFIGS, HYBRIDS, SIZES, save_model
+from tests.helpers.tiny_models import CONFIGS, HYBRIDS, SIZES, change_weights, save_model
 
 UNTIED = LlamaConfig(**SIZES, tie_word_embeddings=False)
 TIED = LlamaConfig(**SIZES, tie_word_embeddings=True)
 EMBEDDINGS, HEAD = "model.embed_tokens.weight", "lm_head.weight"
-
-
-def change_weights(path: Path, change: Callable[[dict[str, Tensor]], object]) -> None:
-    tensors = load_file(path / "model.safetensors")
-    change(tensors)
-    save_file(tensors, path / "model.safetensors", metadata={"format": "pt"})
 
 
 @pytest.mark.parametrize("family", [*CONFIGS, *HYBRIDS])

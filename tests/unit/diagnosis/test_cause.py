@@ -3,35 +3,22 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 
 from longctx.ci.diagnose.__main__ import main
 from longctx.fixtures.diagnosis.cause import Candidate, Kind, Share
 from tests.helpers.runs import calibration_checkpoint
+from tests.helpers.tiny_models import changed_copy
 
 Weights = dict[str, torch.Tensor]
 CASE = "test_ruler[niah_single_2-1k]"
 RETRIEVAL = "model.layers.6.self_attn.q_proj.weight"
 COPIES = "model.layers.4.self_attn.o_proj.weight"
-
-
-def copy(source: Path, out: Path, change: Callable[[Weights], None] | None = None, **config: Any) -> Path:
-    """Write a copy of a checkpoint with other weights and other values in its config."""
-    shutil.copytree(source, out)
-    if change is not None:
-        weights = load_file(out / "model.safetensors")
-        change(weights)
-        save_file(weights, out / "model.safetensors", metadata={"format": "pt"})
-    content = json.loads((out / "config.json").read_text()) | config
-    (out / "config.json").write_text(json.dumps(content))
-    return out
 
 
 def without_retrieval(weights: Weights) -> None:
@@ -69,7 +56,7 @@ def later() -> Path:
 def test_a_tensor_that_restores_and_reproduces_the_loss_is_named_under_drift(
     change: Callable[[Weights], None], good: Path, later: Path, tmp_path: Path
 ) -> None:
-    status, document = diagnosed(good, copy(later, tmp_path / "bad", change), tmp_path / "out")
+    status, document = diagnosed(good, changed_copy(later, tmp_path / "bad", change), tmp_path / "out")
     assert (status, culprits(document)) == (0, [("tensors", (RETRIEVAL,))])
     assert document["conclusion"].startswith(f"cause: {RETRIEVAL} (all zero")
     (culprit,) = document["cause"]["culprits"]
@@ -104,7 +91,7 @@ def test_the_smaller_share_decides_what_a_part_carries(
 
 
 def test_a_setting_is_named_and_weights_that_cost_nothing_are_not(good: Path, later: Path, tmp_path: Path) -> None:
-    bad = copy(later, tmp_path / "bad", rope_parameters={"rope_type": "default", "rope_theta": 100.0})
+    bad = changed_copy(later, tmp_path / "bad", rope_parameters={"rope_type": "default", "rope_theta": 100.0})
     status, document = diagnosed(good, bad, tmp_path / "out")
     assert (status, culprits(document)) == (0, [("config", ("rope_parameters",))])
     weights = next(found for found in document["cause"]["candidates"] if found["kind"] == "weights")
@@ -112,7 +99,7 @@ def test_a_setting_is_named_and_weights_that_cost_nothing_are_not(good: Path, la
 
 
 def test_a_second_run_computes_nothing_again(good: Path, tmp_path: Path) -> None:
-    bad = copy(good, tmp_path / "bad", without_retrieval)
+    bad = changed_copy(good, tmp_path / "bad", without_retrieval)
     first = diagnosed(good, bad, tmp_path / "out")
     kept = (tmp_path / "out/measured.jsonl").read_bytes()
     # A kill cuts the last line.
@@ -131,7 +118,7 @@ def test_a_token_that_no_prompt_uses_is_no_part_and_spare_rows_are_no_obstacle(g
             weights[name] = torch.cat([weights[name], torch.zeros(64, weights[name].shape[1])])
 
     rows = json.loads((good / "config.json").read_text())["vocab_size"]
-    bad = copy(good, tmp_path / "bad", change, vocab_size=rows + 64)
+    bad = changed_copy(good, tmp_path / "bad", change, vocab_size=rows + 64)
     tokenizer = json.loads((bad / "tokenizer.json").read_text())
     flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
     tokenizer["added_tokens"].append({"id": rows, "content": "<|tool|>"} | flags)
@@ -147,7 +134,7 @@ def test_without_a_loss_one_line_says_so(
 ) -> None:
     assert diagnosed(good, later, tmp_path / "out")[0] == 4
     assert capsys.readouterr().err.startswith("error: --case: no loss to explain")
-    other_generation = copy(good, tmp_path / "bad", use_cache=False)
+    other_generation = changed_copy(good, tmp_path / "bad", use_cache=False)
     (other_generation / "generation_config.json").write_text('{"eos_token_id": 7}')
     assert diagnosed(good, other_generation, tmp_path / "out")[0] == 4
     assert "which no exchange of parts shows" in capsys.readouterr().err

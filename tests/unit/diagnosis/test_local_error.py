@@ -7,13 +7,12 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
 from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
 from longctx.fixtures.diagnosis.local_error import CannotStream, LayerError, local_errors
 from longctx.fixtures.diagnosis.weight_changes import StoredWeights
-from tests.helpers.tiny_models import CONFIGS, save_model
+from tests.helpers.tiny_models import CONFIGS, changed_copy, save_model
 
 IDS = [*range(5, 60), 7, 7]
 
@@ -23,18 +22,10 @@ def measured(good: Path, bad: Path, *changed: str) -> list[float]:
     return [layer.error for layer in local_errors(read_checkpoint(str(good)), stored, set(changed), IDS)]
 
 
-def written(good: Path, bad: Path, changes: dict[str, torch.Tensor]) -> None:
-    (weights,) = (load_file(file) for file in good.glob("*.safetensors"))
-    for file in good.iterdir():
-        (bad / file.name).write_bytes(file.read_bytes())
-    save_file(weights | changes, bad / "model.safetensors", metadata={"format": "pt"})
-
-
 @pytest.mark.parametrize("kind", ["llama", "qwen2", "gemma3", "gpt2"])
 def test_the_error_is_that_of_a_layer_within_the_whole_model(kind: str, tmp_path: Path) -> None:
     good, bad = tmp_path / "good", tmp_path / "bad"
     save_model(CONFIGS[kind], good)
-    bad.mkdir()
     model: Any = AutoModelForCausalLM.from_pretrained(good, dtype=torch.float32)
     last = "h.1.mlp.c_proj.weight" if kind == "gpt2" else "layers.1.mlp.down_proj.weight"
     name = next(name for name, _ in model.named_parameters() if name.endswith(last))
@@ -51,7 +42,7 @@ def test_the_error_is_that_of_a_layer_within_the_whole_model(kind: str, tmp_path
     before, after = (each[0] if isinstance(each, tuple) else each for each in (output, changed))
     expected = ((after - before).norm(dim=-1) / (before - arguments[0]).norm(dim=-1)).median()
     stored = name if name in StoredWeights(good).tensors else name.removeprefix("transformer.")
-    written(good, bad, {stored: wrong})
+    changed_copy(good, bad, lambda weights: weights.update({stored: wrong}))
     assert measured(good, bad, stored) == pytest.approx([0.0, float(expected)], rel=1e-3)
 
 
@@ -59,9 +50,9 @@ def test_a_layer_that_adds_nothing_any_more_has_an_error_of_1(tmp_path: Path) ->
     good, bad = tmp_path / "good", tmp_path / "bad"
     # Its padding token is none of the text.
     save_model(CONFIGS["llama"].__class__(**CONFIGS["llama"].to_dict() | {"pad_token_id": 300}), good)
-    bad.mkdir()
     names = [f"model.layers.0.{part}.weight" for part in ("self_attn.o_proj", "mlp.down_proj")]
-    written(good, bad, {name: torch.zeros(StoredWeights(good).tensors[name].shape) for name in names})
+    changes = {name: torch.zeros(StoredWeights(good).tensors[name].shape) for name in names}
+    changed_copy(good, bad, lambda weights: weights.update(changes))
     assert measured(good, bad, *names) == pytest.approx([1.0, 0.0])
 
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 from transformers import LlamaConfig
 
 from longctx.ci.diagnose.__main__ import main
@@ -17,9 +15,10 @@ from longctx.ci.diagnose.report import description, static_lines
 from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
 from longctx.fixtures.diagnosis.static import StaticComparison, compare_files
 from tests.helpers.checkpoints import edit_json
-from tests.helpers.tiny_models import CONFIGS, SIZES, save_model
+from tests.helpers.tiny_models import CONFIGS, SIZES, change_weights, changed_copy, save_model
 
 Weights = dict[str, torch.Tensor]
+Change = Callable[[Weights], None]
 Q, K, OUT, DOWN = (f"model.layers.3.{name}.weight" for name in
     ("self_attn.q_proj", "self_attn.k_proj", "self_attn.o_proj", "mlp.down_proj"))  # fmt: skip
 DRIFT = 0.02
@@ -29,27 +28,25 @@ DRIFT = 0.02
 def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("good")
     save_model(LlamaConfig(**SIZES | {"num_hidden_layers": 6}), folder)
-    weights = load_file(folder / "model.safetensors")
-    for name, tensor in weights.items():
-        if "norm" in name:
-            weights[name] = tensor + 0.3 * torch.randn_like(tensor)
-    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+
+    def change_norms(weights: Weights) -> None:
+        for name in (name for name in weights if "norm" in name):
+            weights[name] += 0.3 * torch.randn_like(weights[name])
+
+    change_weights(folder, change_norms)
     return folder
 
 
-def broken(good: Path, out: Path, change: Callable[[Weights], None], *, drift: float = 0.0) -> Path:
-    """Write a copy of a checkpoint with other weights."""
-    out.mkdir()
-    for file in good.iterdir():
-        (out / file.name).write_bytes(file.read_bytes())
-    weights = load_file(good / "model.safetensors")
-    torch.manual_seed(3)
-    for name, tensor in weights.items():
-        weights[name] = tensor + drift * tensor.norm() / tensor.numel() ** 0.5 * torch.randn_like(tensor)
-    change(weights)
-    stored = {name: tensor.clone().contiguous() for name, tensor in weights.items()}
-    save_file(stored, out / "model.safetensors", metadata={"format": "pt"})
-    return out
+def broken(good: Path, out: Path, change: Change, *, drift: float = 0.0) -> Path:
+    """Write a copy of a checkpoint whose weights have drifted and are changed."""
+
+    def drift_and_change(weights: Weights) -> None:
+        torch.manual_seed(3)
+        for name, tensor in weights.items():
+            weights[name] = tensor + drift * tensor.norm() / tensor.numel() ** 0.5 * torch.randn_like(tensor)
+        change(weights)
+
+    return changed_copy(good, out, drift_and_change)
 
 
 def compared(good: Path, bad: Path) -> StaticComparison:
@@ -61,50 +58,27 @@ def nothing(weights: Weights) -> None:
     pass
 
 
-def zero(weights: Weights) -> None:
-    weights[OUT] = torch.zeros_like(weights[OUT])
-
-
-def scaled(weights: Weights) -> None:
-    weights[DOWN] = weights[DOWN] * 3
-
-
-def transposed(weights: Weights) -> None:
-    weights[Q] = weights[Q].T.clone()
-
-
-def heads_exchanged(weights: Weights) -> None:
-    weights[K] = weights[K].reshape(2, 16, -1)[[1, 0]].reshape(32, -1).clone()
-
-
-def columns_exchanged(weights: Weights) -> None:
-    weights[OUT] = weights[OUT][:, [1, 0, *range(2, 64)]].clone()
-
-
-def one_head_zero(weights: Weights) -> None:
-    weights[Q] = torch.cat([weights[Q][:16], torch.zeros(16, 64), weights[Q][32:]])
-
-
-def other_layer(weights: Weights) -> None:
-    weights[DOWN] = weights[DOWN.replace(".3.", ".4.")].clone()
-
-
-def noisy(weights: Weights) -> None:
-    weights[DOWN] = weights[DOWN] + 0.5 * weights[DOWN].std() * torch.randn_like(weights[DOWN])
-
-
-FORMS: list[tuple[Callable[[Weights], None], str, str]] = [
-    (zero, OUT, "all zero"), (scaled, DOWN, "scaled by 3"), (transposed, Q, "transposed"),
-    (heads_exchanged, K, "whole heads [0, 1] permuted"), (columns_exchanged, OUT, "columns permuted (2)"),
-    (one_head_zero, Q, "whole heads [1] zero"), (other_layer, DOWN, "is GOOD's layer 4"), (noisy, DOWN, ""),
-]  # fmt: skip
+FORMS: dict[str, tuple[str, Callable[[Weights], torch.Tensor]]] = {
+    "all zero": (OUT, lambda weights: torch.zeros_like(weights[OUT])),
+    "scaled by 3": (DOWN, lambda weights: weights[DOWN] * 3),
+    "transposed": (Q, lambda weights: weights[Q].T),
+    "whole heads [0, 1] permuted": (K, lambda weights: weights[K].reshape(2, 16, -1)[[1, 0]].reshape(32, -1)),
+    "columns permuted (2)": (OUT, lambda weights: weights[OUT][:, [1, 0, *range(2, 64)]]),
+    "whole heads [1] zero": (Q, lambda weights: torch.cat([weights[Q][:16], torch.zeros(16, 64), weights[Q][32:]])),
+    "is GOOD's layer 4": (DOWN, lambda weights: weights[DOWN.replace(".3.", ".4.")]),
+    # Noise has no form.
+    "": (DOWN, lambda weights: weights[DOWN] + 0.5 * weights[DOWN].std() * torch.randn_like(weights[DOWN])),
+}
 
 
 @pytest.mark.parametrize("drift", [0.0, DRIFT])
-@pytest.mark.parametrize(("change", "name", "form"), FORMS, ids=lambda value: getattr(value, "__name__", ""))
-def test_a_fault_of_one_tensor_is_named_with_its_form(
-    change: Callable[[Weights], None], name: str, form: str, drift: float, good: Path, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("form", FORMS)
+def test_a_fault_of_one_tensor_is_named_with_its_form(form: str, drift: float, good: Path, tmp_path: Path) -> None:
+    name, made = FORMS[form]
+
+    def change(weights: Weights) -> None:
+        weights[name] = made(weights)
+
     found = compared(good, broken(good, tmp_path / "bad", change, drift=drift)).conspicuous
     assert [(tensor.name, tensor.form.replace("2.99", "3").replace("3.01", "3")) for tensor in found] == [(name, form)]
 
@@ -125,24 +99,14 @@ def split_otherwise(weights: Weights) -> None:
         weights[gate], weights[up] = fused[0::2], fused[1::2]
 
 
-def scaled_everywhere(weights: Weights) -> None:
-    for (name,) in each("self_attn.q_proj"):
-        weights[name] = weights[name] * 0.125
+def everywhere(part: str, made: Callable[[torch.Tensor], torch.Tensor]) -> Change:
+    """Return the same change of a tensor of every layer."""
 
+    def change(weights: Weights) -> None:
+        for (name,) in each(part):
+            weights[name] = made(weights[name])
 
-def shifted_rows(weights: Weights) -> None:
-    for (name,) in each("self_attn.v_proj"):
-        weights[name] = weights[name].roll(1, 0)
-
-
-def clipped(weights: Weights) -> None:
-    for (name,) in each("mlp.down_proj"):
-        weights[name] = weights[name].clamp(-0.02, 0.02)
-
-
-def norms_shifted(weights: Weights) -> None:
-    for (name,) in each("input_layernorm"):
-        weights[name] = weights[name] + 1
+    return change
 
 
 def most_rows(weights: Weights) -> None:
@@ -152,22 +116,20 @@ def most_rows(weights: Weights) -> None:
     weights["model.embed_tokens.weight"] = moved
 
 
-UNIFORM: list[tuple[Callable[[Weights], None], str]] = [
-    (exchanged, "mlp.gate_proj.weight of 6 layers: is GOOD's model.layers.*.mlp.up_proj.weight"),
-    (split_otherwise, "mlp.up_proj.weight of 6 layers: rows of GOOD's gate_proj, up_proj"),
-    (scaled_everywhere, "q_proj.weight of 6 layers: scaled by 0.125"),
-    (shifted_rows, "v_proj.weight of 6 layers: rows shifted by 1"),
-    (clipped, "down_proj.weight of 6 layers: clipped at 0.02"),
-    (norms_shifted, "input_layernorm.weight of 6 layers: shifted by 1"),
-    (most_rows, "embed_tokens.weight: rows shifted by 1"),
-]  # fmt: skip
+UNIFORM: dict[str, Change] = {
+    "mlp.gate_proj.weight of 6 layers: is GOOD's model.layers.*.mlp.up_proj.weight": exchanged,
+    "mlp.up_proj.weight of 6 layers: rows of GOOD's gate_proj, up_proj": split_otherwise,
+    "q_proj.weight of 6 layers: scaled by 0.125": everywhere("self_attn.q_proj", lambda old: old * 0.125),
+    "v_proj.weight of 6 layers: rows shifted by 1": everywhere("self_attn.v_proj", lambda old: old.roll(1, 0)),
+    "down_proj.weight of 6 layers: clipped at 0.02": everywhere("mlp.down_proj", lambda old: old.clamp(-0.02, 0.02)),
+    "input_layernorm.weight of 6 layers: shifted by 1": everywhere("input_layernorm", lambda old: old + 1),
+    "embed_tokens.weight: rows shifted by 1": most_rows,
+}
 
 
-@pytest.mark.parametrize(("change", "line"), UNIFORM, ids=lambda value: getattr(value, "__name__", ""))
-def test_a_fault_of_all_layers_is_one_line_with_its_form(
-    change: Callable[[Weights], None], line: str, good: Path, tmp_path: Path
-) -> None:
-    lines = static_lines(compared(good, broken(good, tmp_path / "bad", change)))
+@pytest.mark.parametrize("line", UNIFORM)
+def test_a_fault_of_all_layers_is_one_line_with_its_form(line: str, good: Path, tmp_path: Path) -> None:
+    lines = static_lines(compared(good, broken(good, tmp_path / "bad", UNIFORM[line])))
     assert [shown for shown in lines if shown.startswith("stands out") and line in shown], lines
 
 
@@ -181,8 +143,7 @@ def layers_of(good: Path, out: Path, sources: Sequence[int]) -> Path:
             weights.update({name.replace(f".{source}.", f".{layer}."): values for name, values in own.items()})
 
     bad = broken(good, out, change)
-    config = json.loads((bad / "config.json").read_text()) | {"num_hidden_layers": len(sources)}
-    (bad / "config.json").write_text(json.dumps(config))
+    edit_json(bad / "config.json", num_hidden_layers=len(sources))
     return bad
 
 
@@ -250,14 +211,10 @@ def test_a_tensor_that_is_missing_is_named(good: Path, tmp_path: Path) -> None:
 
 def test_settings_that_differ_are_named_by_part(good: Path, tmp_path: Path) -> None:
     bad = broken(good, tmp_path / "bad", nothing)
-    config: dict[str, Any] = json.loads((bad / "config.json").read_text())
-    config["rope_parameters"] = {"rope_type": "linear", "factor": 2.0, "rope_theta": 10000.0}
-    config["transformers_version"] = "0"
-    (bad / "config.json").write_text(json.dumps(config))
+    rope = {"rope_type": "linear", "factor": 2.0, "rope_theta": 10000.0}
+    edit_json(bad / "config.json", rope_parameters=rope, transformers_version="0")
     (bad / "chat_template.jinja").write_text("{{ messages[0].content }}")
-    rules = json.loads((bad / "tokenizer.json").read_text())
-    rules["pre_tokenizer"] = None
-    (bad / "tokenizer.json").write_text(json.dumps(rules))
+    edit_json(bad / "tokenizer.json", pre_tokenizer=None)
     (bad / "generation_config.json").write_text('{"eos_token_id": 7}')
     found = {(change.part, change.name) for change in compared(good, bad).settings}
     assert {
@@ -268,7 +225,8 @@ def test_settings_that_differ_are_named_by_part(good: Path, tmp_path: Path) -> N
 
 
 def test_the_command_writes_lines_and_json(good: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    bad = broken(good, tmp_path / "bad", zero)
+    name, made = FORMS["all zero"]
+    bad = broken(good, tmp_path / "bad", lambda weights: weights.update({name: made(weights)}))
     assert main([str(good), str(bad), "--out", str(tmp_path / "out")]) == 0
     assert f"stands out         {OUT}: all zero" in capsys.readouterr().out
     document = json.loads((tmp_path / "out/diagnosis.json").read_text())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import shutil
 import weakref
 from collections.abc import Callable
 from pathlib import Path
@@ -11,15 +10,21 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 from transformers import T5Config, T5ForConditionalGeneration
 
 from longctx.fixtures.engines import EngineError
 from longctx.fixtures.engines.hf import loading
 from longctx.fixtures.records import Prompt
-from tests.helpers.checkpoints import edit_json
 from tests.helpers.tiny_engines import PROMPTS, Saved, engine_of, texts
-from tests.helpers.tiny_models import CONFIGS, VOCABULARY, byte_tokenizer, prompt, random_prompt, save_model
+from tests.helpers.tiny_models import (
+    CONFIGS,
+    VOCABULARY,
+    byte_tokenizer,
+    changed_copy,
+    prompt,
+    random_prompt,
+    save_model,
+)
 
 
 @pytest.mark.parametrize(
@@ -43,31 +48,15 @@ def test_learned_positions_are_not_exceeded(saved: Saved) -> None:
         list(engine.generate([random_prompt(120, 9)]))
 
 
-def changed_weights(path: Path, target: Path, change: Callable[[dict[str, torch.Tensor]], object]) -> Path:
-    """Copy a checkpoint and change its tensors."""
-    shutil.copytree(path, target)
-    tensors = load_file(target / "model.safetensors")
-    change(tensors)
-    save_file(tensors, target / "model.safetensors", metadata={"format": "pt"})
-    return target
-
-
-def reconfigured(saved: Saved, target: Path, **values: Any) -> Path:
-    """Copy a checkpoint and change values of its config."""
-    path = Path(shutil.copytree(saved("llama"), target))
-    edit_json(path / "config.json", **values)
-    return path
-
-
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_nan_and_infinite_weights_are_an_error(value: float, saved: Saved, tmp_path: Path) -> None:
-    path = changed_weights(saved("llama"), tmp_path / "c", lambda tensors: tensors["lm_head.weight"][9].fill_(value))
+    path = changed_copy(saved("llama"), tmp_path / "c", lambda tensors: tensors["lm_head.weight"][9].fill_(value))
     with pytest.raises(EngineError, match=r"lm_head\.weight holds NaN or infinite values"):
         list(engine_of(path).generate([random_prompt(20)]))
 
 
 def test_infinite_logits_are_an_error(saved: Saved, tmp_path: Path) -> None:
-    path = changed_weights(saved("llama"), tmp_path / "c", lambda tensors: tensors["lm_head.weight"][9].fill_(3e38))
+    path = changed_copy(saved("llama"), tmp_path / "c", lambda tensors: tensors["lm_head.weight"][9].fill_(3e38))
     with pytest.raises(EngineError, match="NaN or infinite after 20 tokens"):
         list(engine_of(path).generate([random_prompt(20)]))
 
@@ -85,7 +74,7 @@ def test_weights_that_do_not_fit_the_config_are_refused(
     change: Callable[[dict[str, torch.Tensor]], object], message: str, saved: Saved, tmp_path: Path
 ) -> None:
     with pytest.raises(EngineError, match=message) as raised:
-        engine_of(changed_weights(saved("llama"), tmp_path / "c", change))
+        engine_of(changed_copy(saved("llama"), tmp_path / "c", change))
     assert "\n" not in str(raised.value)
 
 
@@ -99,7 +88,7 @@ def test_an_encoder_decoder_is_refused(tmp_path: Path) -> None:
 
 def test_code_beside_the_weights_of_a_built_in_model_is_not_run(saved: Saved, tmp_path: Path) -> None:
     classes = {"AutoConfig": "mine.Config", "AutoModelForCausalLM": "mine.Model"}
-    path = reconfigured(saved, tmp_path / "c", auto_map=classes)
+    path = changed_copy(saved("llama"), tmp_path / "c", auto_map=classes)
     (path / "mine.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
     assert texts(engine_of(path), PROMPTS[:1]) == texts(engine_of(saved("llama")), PROMPTS[:1])
     assert not (tmp_path / "ran").exists()
@@ -121,10 +110,10 @@ def test_code_beside_the_weights_of_a_built_in_model_is_not_run(saved: Saved, tm
     ],
 )
 def test_a_config_that_cannot_be_used_is_refused_by_its_key(
-    key: str, value: object, line: str, saved: Saved, tmp_path: Path
+    key: str, value: Any, line: str, saved: Saved, tmp_path: Path
 ) -> None:
     with pytest.raises(EngineError, match=line):
-        engine_of(reconfigured(saved, tmp_path / "c", **{key: value}))
+        engine_of(changed_copy(saved("llama"), tmp_path / "c", **{key: value}))
 
 
 @pytest.mark.parametrize(
@@ -146,7 +135,7 @@ def test_a_package_for_quantized_weights_that_is_missing_is_named(
     quantization: dict[str, Any], saved: Saved, tmp_path: Path
 ) -> None:
     with pytest.raises(EngineError) as caught:
-        engine_of(reconfigured(saved, tmp_path / "c", quantization_config=quantization))
+        engine_of(changed_copy(saved("llama"), tmp_path / "c", quantization_config=quantization))
     line = str(caught.value)
     assert f"is quantized with {quantization['quant_method']!r}, whose package is missing: " in line
     assert "architectures" not in line

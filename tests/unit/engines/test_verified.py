@@ -13,7 +13,7 @@ from longctx.fixtures.engines import Engine, EngineError
 from longctx.fixtures.engines.base import Scoring
 from longctx.fixtures.engines.verified import load_verified
 from longctx.fixtures.records import ContinuationScore, Generation, Prompt
-from tests.helpers.checkpoints import CONFIG, TENSORS, configure, safetensors, sound_checkpoint
+from tests.helpers.checkpoints import TENSORS, WEIGHTS, Change, configure, remove, safetensors, sound_checkpoint, write
 from tests.helpers.outcomes import generation_of
 from tests.helpers.workers import EmptyAnswerEngine
 
@@ -28,7 +28,7 @@ class Echo:
 
     facts = EmptyAnswerEngine.facts
 
-    def __init__(self, before_answer: Callable[[str], None]):
+    def __init__(self, before_answer: Callable[[str], object]):
         self.before_answer = before_answer
 
     def generate(self, prompts: Sequence[Prompt]) -> Iterator[Generation]:
@@ -47,8 +47,7 @@ def folder(tmp_path: Path) -> Path:
     return sound_checkpoint(tmp_path / "step_1000")
 
 
-def overwrite(folder: Path) -> None:
-    (folder / "model.safetensors").write_bytes(OTHER_WEIGHTS)
+overwrite, remove_the_weights = write(WEIGHTS, OTHER_WEIGHTS), remove(WEIGHTS)
 
 
 def replace_the_file(folder: Path) -> None:
@@ -83,27 +82,14 @@ def link_to_another_file(folder: Path) -> None:
     (folder / "new").replace(folder / "model.safetensors")
 
 
-def add_a_chat_template(folder: Path) -> None:
-    (folder / "chat_template.jinja").write_text("{{ messages }}")
-
-
-def change_the_tokenizer(folder: Path) -> None:
-    (folder / "tokenizer.json").write_text('{"a": 1}')
-
-
-def change_the_config(folder: Path) -> None:
-    configure(folder, **{**CONFIG, "rope_theta": 5.0})
-
-
-def remove_the_weights(folder: Path) -> None:
-    (folder / "model.safetensors").unlink()
-
-
-CHANGES = (
-    overwrite, replace_the_file, replace_the_directory,
-    replace_the_file_with_equal_size_and_time, rewrite_in_place_and_restore_the_time, link_to_another_file,
-    change_the_config, change_the_tokenizer, add_a_chat_template, remove_the_weights,
-)  # fmt: skip
+CHANGES: dict[str, Change] = {
+    "overwritten": overwrite, "replaced": replace_the_file, "directory": replace_the_directory,
+    "equal size and time": replace_the_file_with_equal_size_and_time, "linked": link_to_another_file,
+    "in place": rewrite_in_place_and_restore_the_time, "removed": remove_the_weights,
+    "config": lambda folder: configure(folder, rope_theta=5.0), "tokenizer": write("tokenizer.json", '{"a": 1}'),
+    "chat template": write("chat_template.jinja", "{{ messages }}"),
+}  # fmt: skip
+every_change = pytest.mark.parametrize("change", CHANGES.values(), ids=list(CHANGES))
 
 
 def loaded(folder: Path, load: Callable[[], Engine]) -> Engine:
@@ -117,8 +103,8 @@ def test_an_unchanged_checkpoint_answers(folder: Path) -> None:
     assert engine.facts is Echo.facts
 
 
-@pytest.mark.parametrize("change", CHANGES)
-def test_a_change_between_the_start_and_loading_is_an_error(folder: Path, change: Callable[[Path], None]) -> None:
+@every_change
+def test_a_change_between_the_start_and_loading_is_an_error(folder: Path, change: Change) -> None:
     checkpoint = read_checkpoint(str(folder))
     change(folder)
     with pytest.raises(
@@ -127,8 +113,8 @@ def test_a_change_between_the_start_and_loading_is_an_error(folder: Path, change
         load_verified(checkpoint, lambda: Echo(lambda text: None), option="--baseline", trust_remote_code=False)
 
 
-@pytest.mark.parametrize("change", CHANGES)
-def test_a_change_while_the_model_is_loaded_is_an_error(folder: Path, change: Callable[[Path], None]) -> None:
+@every_change
+def test_a_change_while_the_model_is_loaded_is_an_error(folder: Path, change: Change) -> None:
     def load() -> Engine:
         change(folder)
         return Echo(lambda text: None)
@@ -137,8 +123,8 @@ def test_a_change_while_the_model_is_loaded_is_an_error(folder: Path, change: Ca
         loaded(folder, load)
 
 
-@pytest.mark.parametrize("change", CHANGES)
-def test_a_change_between_answers_stops_the_next_answer(folder: Path, change: Callable[[Path], None]) -> None:
+@every_change
+def test_a_change_between_answers_stops_the_next_answer(folder: Path, change: Change) -> None:
     engine = loaded(folder, lambda: Echo(lambda text: change(folder) if text == "second" else None))
     answers = engine.generate(PROMPTS)
     assert next(answers).text == "first"
