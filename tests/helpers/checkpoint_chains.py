@@ -58,19 +58,9 @@ class Chain:
         bounds = dict(line.split(" = ") for line in text.splitlines() if " = " in line)
         (case,) = only_samples([CASE], [word[15:] for word in arguments if word.startswith("--only-samples=")])
         samples = len(case.planned)
-        pairing = NonInferiority(
-            drop=float(bounds["drop"]) / 100, 
-            alpha=1 - float(bounds["confidence"]), 
-        )  # fmt: skip
-        panel = Panel(
-            "ruler",
-            512,
-            [case],
-            seed=0,
-            hypotheses=(),
-            comparisons=[Comparison(hypothesis=pairing)],
-            full="--full" in arguments,
-        )
+        pairing = NonInferiority(drop=float(bounds["drop"]) / 100, alpha=1 - float(bounds["confidence"]))
+        comparisons = [Comparison(hypothesis=pairing)]
+        panel = Panel("ruler", 512, [case], seed=0, hypotheses=(), comparisons=comparisons, full="--full" in arguments)
         order = [ref.sample_index for ref in panel.order]
         difference = [self._right(model, sample) - self._right(baseline, sample) for sample in order]
         scores, other = (
