@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -74,3 +74,20 @@ def ids(passages: Sequence[Any]) -> list[str]:
 
 def book(name: int, **more: Any) -> Record:
     return {"id": name, "context": f"Book {name}.", "input": "Who?", "answer": ["Ida"], "options": []} | more
+
+
+def squad(paragraphs: Mapping[str, tuple[str, Sequence[str]]]) -> Record:
+    """SQuAD's public schema: paragraph -> its question and the answers."""
+    return {
+        "data": [
+            {
+                "paragraphs": [
+                    {
+                        "context": context,
+                        "qas": [{"id": context, "question": question, "answers": [{"text": text} for text in answers]}],
+                    }
+                    for context, (question, answers) in paragraphs.items()
+                ]
+            }
+        ]
+    }

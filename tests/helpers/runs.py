@@ -226,6 +226,12 @@ def calibration_checkpoint(spec: str) -> Path:
     return cached(parse_spec(spec), REPOSITORY / ".longctx" / "calibration")
 
 
+def text_of_files(*folders: Path) -> str:
+    """Return the text of all files under these folders."""
+    files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
+    return "\n".join(path.read_bytes().decode("utf-8", "replace") for path in files)
+
+
 def sparse_weights(path: Path, gibibytes: int) -> None:
     """Write a sparse safetensors file with a valid header. It takes almost no disk space and cannot be loaded."""
     size = gibibytes * 2**30

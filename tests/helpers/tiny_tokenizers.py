@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from functools import cache
 from typing import Any
 from zlib import crc32
@@ -156,6 +157,15 @@ def _texts() -> Iterator[str]:
     yield from map(sentence, range(1000))
     yield from (f" {word}" for word in vocabulary())
     yield from GENERATED.squad.paragraphs[:200]
+
+
+def with_template(template: str | None, **rules: Any) -> Any:
+    """Return the usual tokenizer with a chat template and other rules of its backend."""
+    tokenizer: Any = deepcopy(formatter().tokenizer)
+    tokenizer.chat_template = template
+    for name, rule in rules.items():
+        setattr(tokenizer.backend_tokenizer, name, rule)
+    return tokenizer
 
 
 def decoded(ids: Sequence[int]) -> str:

@@ -11,7 +11,7 @@ from jsonschema import Draft202012Validator
 from tokenizers import Tokenizer
 
 from tests.helpers.question_files import write_rows
-from tests.helpers.runs import SCHEMA, CompletedRun, calibration_checkpoint, run_pytest
+from tests.helpers.runs import SCHEMA, CompletedRun, calibration_checkpoint, run_pytest, text_of_files
 from tests.helpers.servers import ChatServer, Request, Response, completion, in_json, needles_within
 
 KEY = "sk-planted-4f1e9a77c0ffee5ecret"
@@ -86,12 +86,6 @@ def run(folder: Path, data: Path, *arguments: str, journal: Path | None = None) 
     )
     model = ("--model=calibration:512", "--suite=helmet", "--lengths=1k", "--samples=2", f"--data-dir={data}")
     return run_pytest(folder, *model, *reports, *arguments, journal=journal)
-
-
-def text_of_files(*folders: Path) -> str:
-    """Return the text of all files under these folders."""
-    files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
-    return "\n".join(path.read_bytes().decode("utf-8", "replace") for path in files)
 
 
 def test_a_case_without_its_judge_is_skipped_and_its_means_are_not_measured(data: Path, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from longctx.fixtures.lengths import format_length
 from tests.helpers.counts import count
 from tests.helpers.pages import rows_of, tables_of
 from tests.helpers.paths import REPOSITORY
+from tests.helpers.published_files import squad
 from tests.helpers.reports import markdown_rows, shown
 from tests.helpers.runs import NEEDLES, SCHEMA, CompletedRun, calibration_checkpoint, completed_run
 from tests.helpers.tiny_tokenizers import RULER
@@ -52,23 +53,11 @@ PARAGRAPHS = [f"The {name} mill was built in {year} by the river." for year, nam
 
 def write_published_questions(folder: Path) -> None:
     """Write a SQuAD file with two questions."""
-    paragraphs = [
-        {
-            "context": text,
-            "qas": [
-                {
-                    "id": str(number),
-                    "question": f"When was mill number {number} built?",
-                    "is_impossible": False,
-                    "answers": [{"text": str(1901 + number), "answer_start": text.index(str(1901 + number))}],
-                }
-            ],
-        }
-        for number, text in enumerate(PARAGRAPHS)
-    ]
+    numbered = enumerate(PARAGRAPHS)
+    data = squad({text: (f"When was mill number {number} built?", [str(1901 + number)]) for number, text in numbered})
     path = folder / "qa" / "squad.json"
     path.parent.mkdir(parents=True)
-    path.write_text(json.dumps({"version": "v2.0", "data": [{"title": "Mills", "paragraphs": paragraphs}]}))
+    path.write_text(json.dumps(data))
 
 
 @pytest.fixture(scope="module")

@@ -25,7 +25,7 @@ from longctx.fixtures.records import Sample, Score
 from longctx.fixtures.seeding import stable_hash
 from longctx.fixtures.tokenization.load import load_tokenizer
 from tests.helpers.clients import endpoint_of
-from tests.helpers.runs import CompletedRun, calibration_checkpoint, run_pytest
+from tests.helpers.runs import CompletedRun, calibration_checkpoint, run_pytest, text_of_files
 from tests.helpers.servers import ChatServer, Request, Response, in_json, text_completion
 from tests.helpers.workers import worker_of
 
@@ -125,11 +125,6 @@ def without_times(completed: CompletedRun) -> dict[str, Any]:
     run = {name: report["run"][name] for name in ("tokens", "computed_samples", "partial")}
     cases = [{name: case[name] for name in case if name != "seconds"} for case in report["cases"]]
     return {"run": run, "cases": cases} | {name: report[name] for name in ("gates", "ruler")}
-
-
-def text_of_files(folder: Path) -> str:
-    """Return all text that a run printed or wrote."""
-    return "".join(path.read_text(errors="replace") for path in folder.rglob("*") if path.is_file())
 
 
 @contextmanager

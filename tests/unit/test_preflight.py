@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from copy import deepcopy
 from dataclasses import replace
 from random import Random
-from typing import Any
 
 import pytest
 from tokenizers import processors
@@ -17,7 +15,16 @@ from longctx.fixtures.records import Sample, Score
 from longctx.fixtures.tasks import TASKS
 from longctx.fixtures.tokenization.prompts import PromptFormatter
 from tests.helpers.outcomes import case_of
-from tests.helpers.tiny_tokenizers import BOS, GENERATED, RULER, drafts, formatter, make_sample, make_samples
+from tests.helpers.tiny_tokenizers import (
+    BOS,
+    GENERATED,
+    RULER,
+    drafts,
+    formatter,
+    make_sample,
+    make_samples,
+    with_template,
+)
 
 NEEDLE = "niah_single_2"
 # test_helmet_tasks.py checks HELMET's samples in the same way, at lengths that they fit.
@@ -32,16 +39,8 @@ def always(value: float) -> Callable[[Sample, str], Score]:
     return lambda sample, text: Score(value=value)
 
 
-def with_template(template: str, *, adds_bos: bool = True) -> PromptFormatter:
-    tokenizer: Any = deepcopy(formatter().tokenizer)
-    tokenizer.chat_template = template
-    if not adds_bos:
-        tokenizer.backend_tokenizer.post_processor = processors.ByteLevel()
-    return PromptFormatter(tokenizer)
-
-
 def chat_problems(template: str) -> list[str]:
-    chat = with_template(template)
+    chat = PromptFormatter(with_template(template))
     sound = TASKS[NEEDLE].sample(2048, 0, seed=0, tokenizer=chat, corpora=GENERATED)
     return sample_problems(sound, TASKS[NEEDLE], chat)
 
@@ -103,7 +102,7 @@ def test_a_template_that_changes_the_text_or_its_start_is_reported(template: str
 def test_a_second_bos_is_reported_where_every_turn_begins_with_one(opening: str, count: int) -> None:
     """The tokenizer itself adds none, as that of a model whose BOS marks the start of a turn."""
     turns = "{{ bos_token }}system\n{{ bos_token }}user\n{{ messages[0]['content'] }}\n"
-    chat = with_template(opening + turns, adds_bos=False)
+    chat = PromptFormatter(with_template(opening + turns, post_processor=processors.ByteLevel()))
     sample = TASKS[NEEDLE].sample(2048, 0, seed=0, tokenizer=chat, corpora=GENERATED)
     expected = ["the prompt begins with two BOS tokens; correct the chat template"] if count == 2 else []
     assert sample_problems(sample, TASKS[NEEDLE], chat) == expected

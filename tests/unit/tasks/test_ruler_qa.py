@@ -15,6 +15,7 @@ from longctx.fixtures.records import HAYSTACKS
 from longctx.fixtures.tasks import TASKS
 from longctx.fixtures.tokenization.prompts import PromptFormatter
 from longctx.fixtures.words import contains_words
+from tests.helpers.published_files import squad
 from tests.helpers.tiny_tokenizers import GENERATED, formatter, make_sample, make_samples
 
 
@@ -47,23 +48,6 @@ def test_samples_on_a_haystack_share_their_paragraphs_in_one_order() -> None:
         assert common == [text for text in other if text in one and text not in golds]
         assert len(common) >= 0.8 * len(one)
     assert not set(texts[0]) & set(documents_of(make_sample("qa_1", index=4).context))
-
-
-def squad(paragraphs: dict[str, tuple[str, list[str]]]) -> dict[str, object]:
-    """SQuAD's public schema: paragraph -> its question and the answers."""
-    return {
-        "data": [
-            {
-                "paragraphs": [
-                    {
-                        "context": context,
-                        "qas": [{"id": context, "question": question, "answers": [{"text": text} for text in answers]}],
-                    }
-                    for context, (question, answers) in paragraphs.items()
-                ]
-            }
-        ]
-    }
 
 
 @pytest.fixture

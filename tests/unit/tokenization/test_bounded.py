@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import time
-from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -15,20 +14,12 @@ from longctx.fixtures.tokenization import bounded
 from longctx.fixtures.tokenization.bounded import BoundedCalls, OutsideCallError
 from longctx.fixtures.tokenization.load import TokenizerError
 from longctx.fixtures.tokenization.prompts import MESSAGE, PromptFormatter
-from tests.helpers.tiny_tokenizers import formatter
+from tests.helpers.tiny_tokenizers import with_template
 
 TURN = "{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}"
 LOOP = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
 PART = "{% if p.type == 'text' %}{{ p.text }}{% endif %}"
 PARTS = f"{{% for m in messages %}}{{% for p in m.content %}}{PART}{{% endfor %}}{{% endfor %}}"
-
-
-def with_template(template: str, **rules: Any) -> Any:
-    tokenizer: Any = deepcopy(formatter().tokenizer)
-    tokenizer.chat_template = template
-    for name, rule in rules.items():
-        setattr(tokenizer.backend_tokenizer, name, rule)
-    return tokenizer
 
 
 def raises() -> None:

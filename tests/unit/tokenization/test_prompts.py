@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,17 @@ from longctx.fixtures.tasks import TASKS
 from longctx.fixtures.tokenization import prompts
 from longctx.fixtures.tokenization.load import TokenizerError, load_tokenizer
 from longctx.fixtures.tokenization.prompts import SYSTEM_PROMPT, ChatMode, PromptFormatter, differing_part
-from tests.helpers.tiny_tokenizers import BOS, EOS, GENERATED, KINDS, RULER, formatter, make_sample, wrapped
+from tests.helpers.tiny_tokenizers import (
+    BOS,
+    EOS,
+    GENERATED,
+    KINDS,
+    RULER,
+    formatter,
+    make_sample,
+    with_template,
+    wrapped,
+)
 
 TURNS = "{% for m in messages %}[{{ m['role'] }}] {{ m['content'] }}\n{% endfor %}"
 OPENING = "{% if add_generation_prompt %}[assistant]\n{% endif %}"
@@ -26,12 +35,6 @@ TEMPLATE_WITH_BOS = "{{ bos_token }}" + TEMPLATE
 STRICT_TEMPLATE = "{% if messages[0]['role'] != 'system' %}{{ raise_exception('system first') }}{% endif %}" + TEMPLATE
 BROKEN_TEMPLATE = "{{ raise_exception('no') }}" + TEMPLATE
 every_kind = pytest.mark.parametrize("kind", KINDS)
-
-
-def with_template(template: str | None) -> Any:
-    tokenizer = deepcopy(formatter().tokenizer)
-    tokenizer.chat_template = template
-    return tokenizer
 
 
 def words_tokenizer(*lead: str) -> Any:
