@@ -13,9 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from longctx.fixtures.checkpoints import fingerprint
-from longctx.fixtures.checkpoints.checkpoint import CheckpointError, read_checkpoint
+from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
 from longctx.fixtures.checkpoints.fingerprint import BLOCKS_PER_TENSOR, SAMPLE_BYTES
-from longctx.fixtures.checkpoints.safetensors import Tensor, read_header, sample_blocks
+from longctx.fixtures.checkpoints.safetensors import CheckpointError, Tensor, read_header, sample_blocks
 from tests.helpers.checkpoints import (
     CONFIG,
     TENSORS,
