@@ -77,25 +77,19 @@ def test_an_inspection_collects_the_problems_of_all_samples() -> None:
 # --- planted faults in the prompt ---
 
 
-CHANGED = "the chat template changed or cut the text; try --chat off"
-
-
 @pytest.mark.parametrize(
-    ("template", "problem"),
+    ("template", "found"),
     [
-        ("{{ messages[0]['content'][:2000] }}", CHANGED),
-        ("{{ messages[0]['content'][-2000:] }}", CHANGED),
-        ("{{ messages[0]['content'] | replace('One of', 'Some of') }}", CHANGED),
         (
             "{{ bos_token }}system\n{{ bos_token }}{{ messages[0]['content'] }}\n",
-            "the prompt holds 2 BOS tokens instead of one at its start",
+            ["the prompt holds 2 BOS tokens instead of one at its start"],
         ),
-        ("{{ bos_token }}{{ messages[0]['content'] | trim }}\n", None),
+        ("{{ bos_token }}{{ messages[0]['content'] | trim }}\n", []),
     ],
 )
-def test_a_template_that_changes_the_text_or_its_start_is_reported(template: str, problem: str | None) -> None:
-    found = chat_problems(template)
-    assert problem in found if problem else found == []
+def test_a_template_with_a_second_bos_is_reported_and_one_that_trims_is_not(template: str, found: list[str]) -> None:
+    """One that changes the text itself makes no prompt (tests/unit/tokenization/test_bounded.py)."""
+    assert chat_problems(template) == found
 
 
 @pytest.mark.parametrize(("opening", "count"), [("", 1), ("{{ bos_token }}", 2)])
