@@ -31,7 +31,7 @@ from longctx.plugins.config.options import (
 from longctx.plugins.config.resolve import CONFIG_ERRORS, check_values, resolve
 from longctx.plugins.config.run import Run
 from longctx.plugins.stash import PLANNED_WORKERS, RUN
-from longctx.plugins.thresholds.records import shares_as_scores
+from longctx.plugins.thresholds.records import doubtful_units
 
 # The words of -m that are no markers.
 OPERATORS = ("and", "or", "not", "True", "False", "None")
@@ -134,7 +134,7 @@ def pytest_report_header(config: pytest.Config) -> str | None:
     warnings += [f"warning: --yardstick: {run.yardstick_warning}"] if run.yardstick_warning else []
     warnings += [f"warning: --chat: {run.thought_warning}"] if run.thought_warning else []
     warnings += [f"warning: {warning}" for warning in run.checkpoint_warnings]
-    lines = (*run.thresholds.notes, *shares_as_scores(run.thresholds))
+    lines = (*run.thresholds.notes, *doubtful_units(run.thresholds))
     warnings += [f"warning: --thresholds: {line}" for line in lines]
     if _has_test_timeout(config):
         warnings.append(

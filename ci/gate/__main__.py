@@ -10,7 +10,7 @@ or CSV and JSONL with the columns id, score and, where known, task, length, clus
 about), prompt, expected and answer. Scores run from 0 to 1, or to --scale. No model is needed.
 
 The verdict is that of a run with --baseline. A policy is a file like thresholds.toml, of which [verdict], [regression]
-and the gates of kind "regression" count.
+and the gates of the kinds "regression" and "change" count.
 
 Exit codes: 0 all blocking gates hold, 1 one does not, 4 wrong use or results that cannot be compared.
 """
@@ -51,7 +51,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )  # fmt: skip
     parser.add_argument("base", metavar="BASE", help="the accepted results: a file, a folder or a glob")
     parser.add_argument("candidate", metavar="CANDIDATE", help="the results to gate: a file, a folder or a glob")
-    parser.add_argument("--policy", metavar="FILE", help="the allowed losses (default: 2 points of the mean)")
+    parser.add_argument(
+        "--policy", "--thresholds", metavar="FILE", help="the allowed losses (default: 2 points of the mean)"
+    )
     parser.add_argument(
         "--metric", action="append", default=[], metavar="NAME",
         help="the metric to compare; of several, each task takes the first that it has",

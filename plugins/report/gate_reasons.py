@@ -25,6 +25,7 @@ PLAIN: Mapping[Reason, str] = {
     "no answers": "--signal likelihood generates no answers",
     "same checkpoint": "the baseline is the same checkpoint: a comparison with itself is most often a wrong path",
     "no common samples": "too few samples to compare: the baseline's journal has none of these samples",
+    "no baseline": "it compares with a baseline; give --baseline",
 }
 
 REMEDIES: Mapping[str, str] = {

@@ -20,6 +20,8 @@ Category = Literal["recall", "rag", "cite", "rerank", "icl", "longqa", "summ"]
 CATEGORIES: tuple[str, ...] = get_args(Category)
 # A score of up to this is more likely a share that was meant as one from 0 to 1.
 LARGEST_SHARE = 2.0
+# Tokens. No task of the suites fits a length below it.
+SHORTEST = 128
 GateKind = Literal["level", "effective_length", "weighted_average", "category", "likelihood", "regression", "change"]
 
 # Those that compare with the baseline.
@@ -157,10 +159,10 @@ class Thresholds:
         return loss, replace(loss, name="change", kind="change", drop=None, changed=settings.changed)
 
 
-def shares_as_scores(thresholds: Thresholds) -> list[str]:
-    """Return a line for every gate and floor whose score looks like a share from 0 to 1, which nearly all means exceed.
+def doubtful_units(thresholds: Thresholds) -> list[str]:
+    """Return a line for every score that looks like a share from 0 to 1, and every length that looks like thousands.
 
-    A gain in nats is no score.
+    Nearly all models exceed them. A gain in nats is no score.
     """
     scores = {}
     for gate in thresholds.gates:
@@ -172,4 +174,8 @@ def shares_as_scores(thresholds: Thresholds) -> list[str]:
         if 0 < score <= LARGEST_SHARE:
             meant = min(100, 100 * score)
             lines.append(f"{place} is {score:g}, but scores run from 0 to 100; {meant:g} may be meant")
+    for gate in thresholds.gates:
+        if gate.at_least is not None and gate.at_least < SHORTEST:
+            length = f"{gate.at_least} tokens; {gate.at_least}k may be meant"
+            lines.append(f"gate {gate.name!r}: at_least is {length}")
     return lines

@@ -184,16 +184,14 @@ def _decision(
 
 
 def regression_verdicts(evaluator: GateEvaluator) -> tuple[Verdict, ...]:
-    """Return one verdict per panel, and one per length of each gate on a regression; none without a baseline."""
+    """Return one verdict per panel, and one per length of each gate on a regression; only these without a baseline."""
     scope, thresholds = evaluator.measured.scope, evaluator.thresholds
-    if not scope.has_baseline:
-        return ()
     decided = {}
     for group in by_gate(paired_panels(list(evaluator.compared_panels()), evaluator.measured.final_baseline)):
         for item, decision in zip(group, decide_together(group), strict=True):
             decided[item.comparison.gate, item.panel.family, item.panel.length] = item, decision, len(group)
     verdicts = []
-    for gate in thresholds.own_comparisons:
+    for gate in thresholds.own_comparisons if scope.has_baseline else ():
         for family, length in evaluator.panels:
             cases = [case for case in scope.cases_at(length).values() if case.family == family]
             name = comparison_name(family, length, gate.kind)
@@ -303,6 +301,8 @@ def _obstacle(
     A case whose samples cannot be built is in no queue, but a mean without it would not be the gate's.
     """
     scope = evaluator.measured.scope
+    if not scope.has_baseline:
+        return "not measured", "no baseline", ""
     if scope.is_same_checkpoint:
         return "pass", "same checkpoint", ""
     results = [evaluator.measured.results.get(case.id) for case in cases]

@@ -44,8 +44,6 @@ def named_gates(thresholds: Thresholds, scope: Scope) -> dict[str, NamedGate]:
     """Return all gates of a run by name, in the order in which they are printed. `scope` holds the available cases."""
     named = []
     for gate in thresholds.gates:
-        if gate.kind in COMPARED_KINDS and not scope.has_baseline:
-            continue
         if gate.kind in ("level", "category", "likelihood", *COMPARED_KINDS):
             named += [
                 _with_cases(gate.verdict_name(length), replace(gate, lengths=(length,)), scope, (length,))
@@ -123,7 +121,9 @@ def undecidable(named: Mapping[str, NamedGate], scope: Scope, selected: Collecti
         if (gate.kind == "likelihood") != (scope.signal == "likelihood") and scope.signal != "both":
             continue
         left_out = [case for case in item.cases if case not in selected]
-        if lengths:
+        if gate.kind in COMPARED_KINDS and not scope.has_baseline:
+            reasons[item.name] = "needs a baseline; give --baseline"
+        elif lengths:
             needed = ",".join(map(format_length, sorted(lengths)))
             reasons[item.name] = f"needs {needed}; add {needed} to --lengths"
         elif item.missing:

@@ -138,6 +138,8 @@ def comparison_notes(report: JsonReport) -> list[Note]:
     model, baseline = report.model.execution, regression.baseline.execution
     if model and baseline:
         names = [name for name in {**model, **baseline} if model.get(name) != baseline.get(name)]
+        # The settings of two engines cannot be compared.
+        names = ["engine"] if "engine" in names else names
         values = [f"{name} {baseline.get(name, 'unset')}, not {model.get(name, 'unset')}" for name in names]
         if values:
             text = f"the baseline's answers were computed otherwise: {'; '.join(values)}"

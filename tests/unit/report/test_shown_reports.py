@@ -229,6 +229,7 @@ OTHERWISE = "the baseline's answers were computed otherwise: dtype float32, not 
 
 @pytest.mark.parametrize(("baseline", "line"), [
     ({"engine": "hf", "dtype": "float32"}, OTHERWISE), ({"engine": "hf", "dtype": "bfloat16", "version": "2"}, ""),
+    ({"engine": "vllm", "quantization": "none"}, "the baseline's answers were computed otherwise: engine vllm, not hf"),
     (None, ""),
 ])  # fmt: skip
 def test_settings_of_the_baseline_are_shown_only_where_they_differ(baseline: dict[str, str] | None, line: str) -> None:

@@ -16,10 +16,11 @@ from longctx.plugins.thresholds.records import (
     Thresholds,
     ThresholdsError,
     VerdictSettings,
-    shares_as_scores,
+    doubtful_units,
 )
 
 LEVEL = '[[gate]]\nname = "g"\nkind = "level"\nabove = 85.6\n'
+REACH = LEVEL.replace("level", "effective_length") + "at_least = {}\n"
 CATEGORY = "[[gate]]\nname = 'c'\nkind = 'category'\n"
 # tests/golden/recorded/commands/errors has the wrong values of every key.
 BROKEN = {
@@ -143,13 +144,15 @@ def test_the_ends_of_a_range_belong_to_it(tmp_path: Path, text: str) -> None:
             ["[floor]: vt is 0.5, but scores run from 0 to 100; 50 may be meant"],
         ),
         (LEVEL.replace("85.6", "2.5"), []),
+        (REACH.format(2), ["gate 'g': at_least is 2 tokens; 2k may be meant"]),
+        (REACH.format(512), []),
         ("[[gate]]\nname = 'g'\nkind = 'likelihood'\nmeasure = 'gain'\nabove = 0.5\n", []),
     ],
 )
 def test_a_threshold_that_looks_like_a_share_is_named(text: str, lines: list[str], tmp_path: Path) -> None:
     file = tmp_path / "gates.toml"
     file.write_text(text)
-    assert shares_as_scores(load_thresholds(file, known_tasks=FAMILIES)) == lines
+    assert doubtful_units(load_thresholds(file, known_tasks=FAMILIES)) == lines
 
 
 @pytest.mark.parametrize(

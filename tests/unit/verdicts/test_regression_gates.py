@@ -13,6 +13,7 @@ from longctx.plugins.thresholds.records import Gate, RegressionSettings
 from longctx.plugins.verdicts.evaluate import GateEvaluator, Measured
 from longctx.plugins.verdicts.hypotheses import build_panels
 from longctx.plugins.verdicts.regression import regression_verdicts
+from longctx.plugins.verdicts.selection import named_gates, undecidable
 from tests.helpers.queues import ASPECTS, SimulatedRun, case, draw_exact_scores, scope_of, thresholds
 
 LENGTH = 1024
@@ -62,6 +63,15 @@ def test_nothing_is_lost_of_a_baseline_of_zero() -> None:
     gate = Gate(name="relative", kind="regression", relative_drop=5.0)
     nothing = dict.fromkeys(ALL, 0)
     assert verdicts_of(nothing, nothing, gate)["relative at 1k"].verdict == "pass"
+
+
+@pytest.mark.parametrize("gate", [NEEDLES, Gate(name="needles", kind="change", tasks=("n1", "n2"), changed=5.0)])
+def test_a_gate_on_a_comparison_is_not_measured_without_a_baseline(gate: Gate) -> None:
+    alone, rules = replace(SCOPE, has_baseline=False), thresholds(gate)
+    (verdict,) = regression_verdicts(GateEvaluator(rules, Measured(scope=alone, results={})))
+    assert (verdict.name, verdict.verdict, verdict.because) == ("needles at 1k", "not measured", "no baseline")
+    reasons = undecidable(named_gates(rules, alone), alone, [case.id for case in CASES])
+    assert reasons == {"needles at 1k": "needs a baseline; give --baseline"}
 
 
 def test_a_gate_whose_task_is_not_in_the_run_is_not_measured() -> None:
