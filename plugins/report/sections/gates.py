@@ -53,7 +53,7 @@ def run_verdict(report: JsonReport, exit_code: int | None = None, page: Path | N
     reasons = [
         *failed_properties(report),
         *_case_reasons([case for case in failed if case.error]),
-        *(gate_text(gate) for gate in report.gates if gate.fails),
+        *(gate_text(gate) for gate in _worst_first(report.gates) if gate.fails),
         *_case_reasons([case for case in failed if not case.error]),
     ]
     endings = report.regression.endings if report.regression else None
@@ -86,6 +86,10 @@ def run_verdict(report: JsonReport, exit_code: int | None = None, page: Path | N
     )
 
 
+def _worst_first(gates: Sequence[ReportGate]) -> list[ReportGate]:
+    return sorted(gates, key=lambda gate: ORDER.index(gate.verdict))
+
+
 def _case_reasons(cases: Sequence[ReportCase]) -> list[str]:
     """Return a sentence for every distinct reason, with the first of its cases."""
     ids: dict[str, list[str]] = {}
@@ -115,7 +119,8 @@ def _next_step(report: JsonReport, page: Path | None) -> str:
         return f"do what the error says{measures}"
     if report.regression and report.regression.cause:
         return report.regression.cause
-    deciding = [gate for gate in report.gates if gate.fails or (gate.blocking and gate.verdict != "pass")]
+    gates = _worst_first(report.gates)
+    deciding = [gate for gate in gates if gate.fails or (gate.blocking and gate.verdict != "pass")]
     if not deciding:
         return "" if page is None else f"look at the answers in {page}"
     gate = deciding[0]
