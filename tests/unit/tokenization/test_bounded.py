@@ -86,8 +86,8 @@ def test_a_forked_copy_of_the_process_calls_one_of_its_own() -> None:
     [
         ("{{ 1 // 0 }}", r"fails \(integer division or modulo by zero\)"),
         ("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "fails .maximum recursion depth exceeded"),
-        ("{{ 'a' * 10**6 }}", "makes 1,000,000 characters of a message of 2,440"),
-        ("{{ messages[-1].content | replace('a', 'a' * 9999) }}", "makes 802,280 characters of a message of 2,440"),
+        ("{{ 'a' * 10**6 }}", "makes 1,000,000 characters of a message of 1,952"),
+        ("{{ messages[-1].content | replace('a', 'a' * 9999) }}", "makes 641,824 characters of a message of 1,952"),
         ("{{ '\ud800' }}" + TURN, "fails .*surrogates not allowed"),
         ("{{ messages[0].role }}", "drops or changes the user's text"),
         ("{{ messages[0].content[:99] }}", "drops or changes the user's text"),
@@ -165,14 +165,6 @@ def test_a_thought_that_a_template_opens_is_closed_by_its_setting(setting: str) 
 )  # fmt: skip
 def test_a_thought_that_no_setting_closes_is_named(opening: str, mark: str) -> None:
     assert PromptFormatter(with_template(TURN + opening)).form.open_thought == mark
-
-
-@pytest.mark.parametrize("change", ["[:3000]", "[-3000:]", " | replace('needle', 'pin')"])
-def test_a_template_that_changes_only_some_texts_is_stopped_there(change: str) -> None:
-    made = PromptFormatter(with_template(f"{{{{ messages[0].content{change} }}}}"))
-    text = "hay " * 2000 + "needle"
-    with pytest.raises(TokenizerError, match=r"--chat: the chat template drops or changes the user's text; use"):
-        made.prompt(text, "", generation_tokens=1)
 
 
 def test_a_long_text_may_take_longer() -> None:
