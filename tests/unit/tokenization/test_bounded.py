@@ -166,6 +166,7 @@ def test_a_thought_that_a_template_opens_is_closed_by_its_setting(setting: str) 
     [("<think>\n", "<think>"), ("[THINK]", "[THINK]"), ("<thinking>\n\n", "<thinking>"), ("", ""),
      ("<|START_THINKING|>", "<|START_THINKING|>"), ("<reasoning> ", "<reasoning>"), ("<think></think>", ""),
      ("<thought>\n", "<thought>"), ("<Think>", "<Think>"), ("<|thinking|>", "<|thinking|>"),
+     ("<think>\nOkay, let me see.\n", "<think>"), ("[THINK]First, ", "[THINK]"), ("◁think▷◁/think▷", ""),
      ("<scratchpad>", "<scratchpad>"), ("<thoughts></thoughts>", ""), ("<answer>", "")],
 )  # fmt: skip
 def test_a_thought_that_no_setting_closes_is_named(opening: str, mark: str) -> None:
