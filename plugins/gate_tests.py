@@ -32,7 +32,7 @@ from longctx.plugins.stash import (
     SELECTED_GATES,
     CollectedTests,
 )
-from longctx.plugins.thresholds.records import Thresholds
+from longctx.plugins.thresholds.records import COMPARED_KINDS, Thresholds
 from longctx.plugins.verdicts.diagnoses import Diagnosis, case_blocks
 from longctx.plugins.verdicts.evaluate import blocks
 from longctx.plugins.verdicts.evaluation import Evaluation
@@ -148,7 +148,9 @@ def _undecidable_gates(config: pytest.Config, names: Sequence[str]) -> _Undecida
     is_given = option.thresholds is not None or option.tasks_file is not None
     has_floor = any(case.task in run.thresholds.floors for case in cases)
     can_fail = has_floor or run.baseline is not None or option.invariance
-    if not is_given or can_fail or len(reasons) < len(blocking):
+    # The first run of a series has no baseline for its comparisons.
+    is_first = any(item.gate is not None and item.gate.kind in COMPARED_KINDS for item in blocking.values())
+    if not is_given or can_fail or is_first or len(reasons) < len(blocking):
         return _UndecidableGates(reasons=reasons, refusal="")
     name, reason = next(iter(reasons.items()))
     more = f", and so for {len(reasons) - 1} more" if len(reasons) > 1 else ""

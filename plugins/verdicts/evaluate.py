@@ -249,8 +249,11 @@ def blocks(verdict: Verdict, *, narrowed: bool) -> bool:
     """Return True if the verdict fails the run.
 
     A run that -k or -m narrowed is expected to leave gates unmeasured. In a whole run such a gate asks for lengths that
-    --lengths leaves out, and a pass would claim more than was measured.
+    --lengths leaves out, and a pass would claim more than was measured. The thresholds of later runs hold for the first
+    one too, which has no baseline.
     """
+    if verdict.because == "no baseline":
+        return False
     if verdict.verdict == "undecided":
         return verdict.blocking and (verdict.undecided or _default_of(verdict)) == "fail"
     failing = ("fail", "error") if narrowed else ("fail", "error", "not measured")

@@ -85,6 +85,12 @@ tasks = ["niah_single_2"]
 lengths = ["1k", "32k"]
 above = 80
 """
+NO_WORSE = """[[gate]]
+name = "no worse"
+kind = "regression"
+tasks = ["vt"]
+drop = 2
+"""
 
 
 @pytest.mark.parametrize(
@@ -99,6 +105,7 @@ above = 80
             0,
             "undecidable: gate 'far at 1k' needs test_ruler[niah_single_2-1k]",
         ),
+        (NO_WORSE, ("-k", "vt"), 0, "undecidable: gate 'no worse at 1k' needs a baseline; give --baseline"),
         (FAR.replace("above", "blocking = false\nabove"), ("-k", "vt"), 0, "nothing was measured: --plan"),
     ],
 )

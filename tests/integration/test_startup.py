@@ -103,6 +103,28 @@ def test_a_signal_before_the_first_sample_is_one_line(name: str) -> None:
     assert ended.stderr == "interrupted before the first sample; the same command starts again\n"
 
 
+# Ends a run while pytest-xdist starts its workers.
+ENDED_AT_START = """
+import os, signal
+from pathlib import Path
+
+def pytest_xdist_setupnodes():
+    os.kill(os.getpid(), signal.SIGTERM)
+
+def pytest_xdist_newgateway():
+    Path(__file__).with_name("started").touch()
+"""
+
+
+def test_a_signal_waits_until_all_workers_have_started(tmp_path: Path) -> None:
+    """A worker that has read half of its program prints a traceback."""
+    (tmp_path / "ended_at_start.py").write_text(ENDED_AT_START)
+    ended = run_pytest(
+        tmp_path, "-p", "ended_at_start", f"--model={calibration_checkpoint('512')}", "--lengths=512", "-n1"
+    )
+    assert (ended.exit_code, (tmp_path / "started").exists()) == (2, True), ended.output
+
+
 @pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="the server of these tests needs pidfd_open of Linux")
 def test_programs_of_these_tests_are_forks_that_have_torch() -> None:
     """What the suite and torch set in a process of tests changes nothing of it; each other start takes ten seconds."""

@@ -47,6 +47,11 @@ def with_case(**fields: Any) -> Callable[[JsonReport], JsonReport]:
     return lambda report: structs.replace(report, cases=(structs.replace(report.cases[0], **fields), *report.cases[1:]))
 
 
+def after_undecided(report: JsonReport) -> JsonReport:
+    gates = [with_gate(word)(report).gates[0] for word in ("undecided", "fail")]
+    return structs.replace(report, gates=tuple(gates))
+
+
 def with_property(report: JsonReport) -> JsonReport:
     finding = PropertyFinding(
         name="warm", verdict="fail", reason="differs", sample="question", token=1, expected="a", got="b"
@@ -71,6 +76,7 @@ WAYS: dict[str, tuple[Callable[[JsonReport], JsonReport], str, str]] = {
     "gate error": (with_gate("error"), "fail", f"{GATE.name}: error: the reason of error"),
     "gate not measured": (with_gate("not measured"), "fail", f"{GATE.name}: not measured: the reason of not measured"),
     "undecided fails": (with_gate("undecided"), "fail", f"{GATE.name}: undecided: the reason of undecided"),
+    "undecided and fail": (after_undecided, "fail", f"{GATE.name}: fail: the reason of fail"),
     "undecided": (with_gate("undecided", fails=False), "undecided", f"{GATE.name}: undecided: the reason of undecided"),
     "deselected": (
         with_gate("not measured", fails=False),

@@ -10,7 +10,7 @@ import pytest
 from longctx.fixtures.records import Verdict
 from longctx.plugins.evidence.clusters import SampleRef
 from longctx.plugins.thresholds.records import Gate, RegressionSettings
-from longctx.plugins.verdicts.evaluate import GateEvaluator, Measured
+from longctx.plugins.verdicts.evaluate import GateEvaluator, Measured, blocks
 from longctx.plugins.verdicts.hypotheses import build_panels
 from longctx.plugins.verdicts.regression import regression_verdicts
 from longctx.plugins.verdicts.selection import named_gates, undecidable
@@ -70,6 +70,7 @@ def test_a_gate_on_a_comparison_is_not_measured_without_a_baseline(gate: Gate) -
     alone, rules = replace(SCOPE, has_baseline=False), thresholds(gate)
     (verdict,) = regression_verdicts(GateEvaluator(rules, Measured(scope=alone, results={})))
     assert (verdict.name, verdict.verdict, verdict.because) == ("needles at 1k", "not measured", "no baseline")
+    assert not blocks(verdict, narrowed=False)
     reasons = undecidable(named_gates(rules, alone), alone, [case.id for case in CASES])
     assert reasons == {"needles at 1k": "needs a baseline; give --baseline"}
 
