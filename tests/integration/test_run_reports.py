@@ -11,13 +11,15 @@ from xml.etree import ElementTree
 import pytest
 from jsonschema import Draft202012Validator
 
+import longctx
 from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
 from longctx.fixtures.lengths import format_length
+from longctx.plugins.report.sample_files import sample_lines
 from tests.helpers.counts import count
 from tests.helpers.pages import rows_of, tables_of
 from tests.helpers.paths import REPOSITORY
 from tests.helpers.published_files import squad
-from tests.helpers.reports import markdown_rows, shown
+from tests.helpers.reports import markdown_rows, run_summary, shown
 from tests.helpers.runs import NEEDLES, SCHEMA, CompletedRun, calibration_checkpoint, completed_run
 from tests.helpers.tiny_tokenizers import RULER
 
@@ -82,6 +84,13 @@ def test_a_model_outside_the_clone_is_measured(complete: CompletedRun) -> None:
     checkpoint = read_checkpoint(str(path))
     assert (model["fingerprint"], model["claimed_length"]) == (checkpoint.fingerprint, checkpoint.claimed_length)
     assert (model["engine"], model["dtype"], model["chat_template"]) == ("hf", "float32", False)
+
+
+def test_of_a_folder_that_a_run_wrote_longctx_gate_reads_the_report(complete: CompletedRun, tmp_path: Path) -> None:
+    shutil.copy(complete.folder / "report.json", tmp_path)
+    (tmp_path / "samples.jsonl").write_text("".join(sample_lines(run_summary(samples=2))))
+    compared = longctx.compare_results(tmp_path, tmp_path)
+    assert [case.id for case in compared.cases] == [case["id"] for case in complete.report["cases"]]
 
 
 def test_the_report_follows_its_schema(complete: CompletedRun) -> None:
