@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from longctx.fixtures.records import Reason, Verdict, VerdictWord
 from longctx.fixtures.records.report_parts import CaseLikelihood, LikelihoodChanges, MeanEstimate
@@ -39,9 +38,6 @@ from longctx.plugins.thresholds.records import Gate, Thresholds
 from longctx.plugins.verdicts.evaluate import GateEvaluator
 from longctx.plugins.verdicts.hypotheses import PanelKey, Scope, gate_family
 from longctx.plugins.verdicts.panels import ModelRole, NextSamples, Panel
-
-if TYPE_CHECKING:
-    from longctx.plugins.verdicts.evaluate import GateEvaluator
 
 # Without a gate, a panel is measured until the interval of its gain has this half width, in nats.
 PRECISION = 0.5
