@@ -18,7 +18,7 @@ from longctx.fixtures import calibration
 from longctx.fixtures.cases import FILES
 from longctx.fixtures.checkpoints.checkpoint import Checkpoint
 from longctx.fixtures.checkpoints.config_overrides import OverrideError
-from longctx.fixtures.checkpoints.consistency import constant_tensors
+from longctx.fixtures.checkpoints.consistency import unwritten_tensors
 from longctx.fixtures.checkpoints.generation_config import ignored_settings
 from longctx.fixtures.checkpoints.safetensors import CheckpointError
 from longctx.fixtures.conversion import ConversionError
@@ -279,7 +279,7 @@ def prepare(run: Run, materials: Materials, invocation: Invocation) -> Run:
         yardstick=yardstick,
         yardstick_warning=yardstick_warning,
         thought_warning=_thought_warning(formatter),
-        checkpoint_warnings=_checkpoint_warnings(run.checkpoint, is_served=endpoint is not None),
+        checkpoint_warnings=_checkpoint_warnings(run.checkpoint, formatter, is_served=endpoint is not None),
         corpora=materials.corpora.fingerprint,
         prompts=materials.prompts_fingerprint,
         formatter=formatter.fingerprint,
@@ -354,7 +354,7 @@ def _thought_warning(formatter: PromptFormatter) -> str:
     return f"the chat template opens a thought, which {settings} closes; --thinking-budget measures answers after one"
 
 
-def _checkpoint_warnings(checkpoint: Checkpoint, *, is_served: bool) -> tuple[str, ...]:
+def _checkpoint_warnings(checkpoint: Checkpoint, formatter: PromptFormatter, *, is_served: bool) -> tuple[str, ...]:
     if not is_on_disk(checkpoint):
         return ()
     folder, warnings = Path(checkpoint.path), []
@@ -365,10 +365,17 @@ def _checkpoint_warnings(checkpoint: Checkpoint, *, is_served: bool) -> tuple[st
             f"generation_config.json sets {shown}: this run ignores it, generate() and many servers apply it; remove "
             "what is not meant, or measure the served model with --base-url"
         )
-    if checkpoint.calibration is None and (constant := constant_tensors(folder)):
-        more = f" and {len(constant) - MOST_TENSORS} more" if len(constant) > MOST_TENSORS else ""
-        names = ", ".join(map(visible_line, constant[:MOST_TENSORS]))
-        warnings.append(f"weights that hold one value only, as where they were never written: {names}{more}")
+    # Rows of added tokens may be zero as long as no training has met them.
+    tokens = getattr(formatter.tokenizer, "vocab_size", 0)
+    if checkpoint.calibration is None and (unwritten := unwritten_tensors(folder, tokens)):
+        names = []
+        for name, zeros in list(unwritten.items())[:MOST_TENSORS]:
+            end = f" (its last {zeros:,} values are 0)" if zeros else ""
+            names.append(visible_line(name) + end)
+        more = f" and {len(unwritten) - MOST_TENSORS} more" if len(unwritten) > MOST_TENSORS else ""
+        warnings.append(
+            f"weights of one value only, or that end in zeros, as if never written whole: {', '.join(names)}{more}"
+        )
     return tuple(warnings)
 
 
