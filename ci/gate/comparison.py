@@ -10,12 +10,10 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-import msgspec
-
 from longctx.ci.gate.load import Reading, Results, load
 from longctx.ci.gate.pairs import SUITE, Pairs, pair
 from longctx.fixtures.checkpoints.checkpoint import Checkpoint
-from longctx.fixtures.outside_files import absolute, read_outside
+from longctx.fixtures.outside_files import absolute
 from longctx.fixtures.records import Case, EngineFacts, Options
 from longctx.fixtures.records.report import RESULT_FILES
 from longctx.plugins.config.run_facts import Baseline, RunFacts
@@ -33,13 +31,14 @@ Source = str | Path | Sequence[Mapping[str, object]]
 RULER_TASKS = 13
 
 
-class _PolicyGate(msgspec.Struct):
-    kind: str = ""
-    tasks: tuple[str, ...] = ()
+class _Families(dict[str, str]):
+    """The families of all tasks that a policy may name; one that is no task of this suite is another program's."""
 
+    def __contains__(self, task: object) -> bool:
+        return True
 
-class _Policy(msgspec.Struct):
-    gate: tuple[_PolicyGate, ...] = ()
+    def __missing__(self, task: str) -> str:
+        return SUITE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,24 +59,34 @@ def compare(base: Source, candidate: Source, policy: str | Path | None, reading:
     started = time.monotonic()
     results, other = (load(source, reading, role=role) for source, role in ((base, "BASE"), (candidate, "CANDIDATE")))
     path = SHIPPED if policy is None else absolute(policy)
-    pairs = pair(results, other, [] if policy is None else _named_tasks(path))
+    thresholds = load_thresholds(path, known_tasks=_families(results, other))
+    gates = [gate for gate in thresholds.gates if gate.kind in COMPARED_KINDS]
+    pairs = pair(results, other, [task for gate in gates for task in gate.tasks])
     cases = tuple(result.case for result in pairs.results)
-    families = {case.task: case.family for case in cases}
-    written = {task: families[name] for task, name in pairs.names.items() if name in families}
-    thresholds = load_thresholds(path, known_tasks=families | written)
-    compared = [_with_places(gate, cases, pairs.names) for gate in thresholds.gates if gate.kind in COMPARED_KINDS]
+    compared = tuple(_with_places(gate, cases, pairs.names) for gate in gates)
     left_out = ", ".join(gate.name for gate in thresholds.gates if gate.kind not in COMPARED_KINDS)
     floors = {}
     notes = [*thresholds.notes, *pairs.notes]
     if policy is not None:
+        tasks = {case.task for case in cases}
         named = {pairs.names.get(task, task): floor for task, floor in thresholds.floors.items()}
-        floors = {task: floor for task, floor in named.items() if task in families}
+        floors = {task: floor for task, floor in named.items() if task in tasks}
         notes += [f"gates on scores are for longctx run, and left out here: {left_out}"] if left_out else []
-    thresholds = replace(thresholds, gates=tuple(compared), floors=floors)
+    thresholds = replace(thresholds, gates=compared, floors=floors)
     return Comparison(
-        base=results, candidate=other, evaluation=_evaluation(cases, families, thresholds, pairs), policy=path,
+        base=results, candidate=other, evaluation=_evaluation(cases, thresholds, pairs), policy=path,
         notes=tuple(notes), seconds=time.monotonic() - started,
     )  # fmt: skip
+
+
+def _families(*results: Results) -> Mapping[str, str]:
+    """Return the families of all tasks; those of no file are other programs'."""
+    families = _Families()
+    for one in results:
+        for (task, _), samples in one.samples.items():
+            case = next(iter(samples.values())).case
+            families[task] = SUITE if case is None else case.family
+    return families
 
 
 def _with_places(gate: Gate, cases: Sequence[Case], names: Mapping[str, str]) -> Gate:
@@ -91,18 +100,7 @@ def _with_places(gate: Gate, cases: Sequence[Case], names: Mapping[str, str]) ->
     return replace(gate, tasks=tuple(tasks), lengths=gate.lengths or tuple(sorted(lengths)))
 
 
-def _named_tasks(path: Path) -> list[str]:
-    """Return the tasks that the gates of a policy name; reading it strictly comes later."""
-    try:
-        policy = msgspec.toml.decode(read_outside(path), type=_Policy)
-    except (OSError, ValueError):
-        return []
-    return [task for gate in policy.gate if gate.kind in COMPARED_KINDS for task in gate.tasks]
-
-
-def _evaluation(
-    cases: tuple[Case, ...], families: Mapping[str, str], thresholds: Thresholds, pairs: Pairs
-) -> Evaluation:
+def _evaluation(cases: tuple[Case, ...], thresholds: Thresholds, pairs: Pairs) -> Evaluation:
     """Return the verdicts. Without all samples of the base, a candidate of another program passes nothing."""
     aspects = {case.task: case.category for case in cases if case.suite == "ruler"}
     is_others = all(case.suite == SUITE for case in cases)
@@ -118,7 +116,7 @@ def _evaluation(
         # Other programs have measured all their samples, and looked at none before. A run of this suite has looked.
         full=is_others,
         is_finished=is_others,
-        task_families=families,
+        task_families={case.task: case.family for case in cases},
     )
     measured = Measured(scope=scope, results={result.case.id: result for result in pairs.results})
     evaluation = evaluate(thresholds, replace(measured, final_baseline=measured.baseline_scores))

@@ -2,55 +2,30 @@
 
 from __future__ import annotations
 
+import csv
 import glob
 import io
 import json
 import math
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 import msgspec
 from msgspec import structs
 
-from longctx.ci.gate import formats
+from longctx.ci.gate.formats import FORMATS, format_of
 from longctx.ci.gate.records import Content, ResultFile, ResultsError, ScoredSample
-from longctx.fixtures.outside_files import MIB, expanded, read_outside
-from longctx.fixtures.records.report import RESULT_FILES
+from longctx.fixtures.outside_files import MIB, errors_as, expanded, read_outside
 from longctx.fixtures.shown_text import known_names
 from longctx.plugins.report.tables import counted
 
-
-class Format(NamedTuple):
-    """A family of result files, told by the keys of its JSON object or first line."""
-
-    kinds: str
-    keys: str
-    read: Callable[[Content], ResultFile]
-
-    def matches(self, content: Content) -> bool:
-        """Return True for a file of this family. Archives are known of one program only, and have no keys."""
-        is_known = content.kind == "archive" or content.keys >= set(self.keys.split())
-        return content.kind in self.kinds.split() and is_known
-
-
-FORMATS = {
-    "longctx samples": Format("lines", "case index score suite fingerprint", formats.read_samples),
-    "longctx report": Format("object", "schema model cases", formats.read_report),
-    "lm-evaluation-harness": Format("lines", "doc_id doc filtered_resps", formats.read_lm_eval),
-    "inspect_ai": Format("object archive", "eval status", formats.read_inspect),
-    "NeMo Evaluator": Format("lines", "problem_idx reward", formats.read_nemo),
-    "RULER": Format("lines", "index input outputs pred", formats.read_ruler),
-    "HELMET": Format("object", "args data metrics averaged_metrics", formats.read_helmet),
-    "table": Format("lines table", "id score", formats.read_table),
-}
-"""The formats by name, in the order in which they are tried."""
-TABLE_KEYS = {"id", "score"}
 SUFFIXES = (".jsonl", ".json", ".csv", ".eval")
 LIMIT_BYTES = 4096 * MIB
 MOST_NAMED = 3
+HEADER = "header.json"
 ALL = "all"
 """The task of the samples of a single file that names none."""
 # Metrics of which less is better.
@@ -59,6 +34,10 @@ LOWER_IS_BETTER = frozenset({
     "brier_score", "mae", "mse", "rmse", "edit_distance",
 })  # fmt: skip
 WRITTEN = "give a file, a folder or a glob of results"
+
+
+Place = tuple[str, int]
+"""A task and a length in tokens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +60,7 @@ class Results:
     path: str
     kind: str
     """The name of the format."""
-    samples: Mapping[tuple[str, int], Mapping[str, ScoredSample]]
+    samples: Mapping[Place, Mapping[str, ScoredSample]]
     """By task and length, the samples by identity."""
     notes: tuple[str, ...] = ()
 
@@ -93,26 +72,28 @@ def load(source: str | Path | Sequence[Mapping[str, object]], reading: Reading, 
         kind, files = _files(_paths(source, role), name)
     else:
         name, kind = role.lower(), "table"
-        files = [_table(source, name)]
-    chosen, notes = _newest(_with_tasks(files), name)
+        rows = [(f", row {number}", row) for number, row in enumerate(source, 1)]
+        files = [FORMATS[kind].read(Content(path=Path(name), value=None, values=rows))]
+    chosen, notes = _newest(files, name)
     metrics = _metrics(chosen, reading, name)
     lower = {metric for metric in metrics.values() if _is_lower_better(metric, reading)}
-    attempts: dict[tuple[str, int], dict[str, list[ScoredSample]]] = {}
-    for sample in chosen:
-        metric = metrics[sample.task]
-        if metric not in sample.scores:
-            continue
-        by_id = attempts.setdefault((sample.task, sample.length), {})
-        own = by_id.setdefault(_identity(sample, by_id), [])
-        if any(other.repeat == sample.repeat for other in own):
-            raise ResultsError(f"{name}: sample {sample.id} of {sample.task} occurs twice; remove one of them")
-        own.append(structs.replace(sample, score=_share(sample, metric, metric in lower, reading, name)))
-    if not attempts:
+    samples: dict[Place, dict[str, ScoredSample]] = {}
+    for (task, length), own in chosen.items():
+        metric = metrics[task]
+        attempts: dict[str, list[ScoredSample]] = {}
+        for sample in own:
+            if metric in sample.scores:
+                known = attempts.setdefault(_identity(sample, attempts), [])
+                if any(other.repeat == sample.repeat for other in known):
+                    raise ResultsError(f"{name}: sample {sample.id} of {task} occurs twice; remove one of them")
+                place = f"{name}: {metric} of sample {sample.id} of {task}"
+                score = _share(sample.scores[metric], place, reading, is_lower_better=metric in lower)
+                known.append(structs.replace(sample, score=score))
+        if attempts:
+            samples[task, length] = {identity: _mean(known) for identity, known in attempts.items()}
+    if not samples:
         raise ResultsError(f"{name}: has no scored sample; {WRITTEN}")
     notes += [f"{name}: less is better of {metric}, so what is missing to the worst counts" for metric in sorted(lower)]
-    samples = {}
-    for place, by_id in attempts.items():
-        samples[place] = {identity: _mean(own) for identity, own in by_id.items()}
     return Results(name=name, path=str(source)[:200], kind=kind, samples=samples, notes=tuple(notes))
 
 
@@ -138,15 +119,10 @@ def _files(paths: Sequence[Path], name: str) -> tuple[str, list[ResultFile]]:
     files: dict[str, list[ResultFile]] = {}
     for path in paths:
         content = read_content(path)
-        kind = next((kind for kind, known in FORMATS.items() if known.matches(content)), None)
-        if kind is None or _is_about_files(content):
-            continue
-        try:
-            files.setdefault(kind, []).append(FORMATS[kind].read(content))
-        except ResultsError:
-            raise
-        except (ValueError, LookupError, RecursionError, EOFError, zipfile.BadZipFile) as error:
-            raise ResultsError(f"{path}: cannot be read as {kind} ({error}); write it again") from error
+        kind = format_of(content)
+        if kind is not None:
+            with errors_as(ResultsError, f"{path} as {kind}", "write it again"):
+                files.setdefault(kind, []).append(FORMATS[kind].read(content))
     if "longctx report" in files:
         # A run writes both, and the report knows more of it.
         files.pop("longctx samples", None)
@@ -160,31 +136,6 @@ def _files(paths: Sequence[Path], name: str) -> tuple[str, list[ResultFile]]:
     return kind, read
 
 
-def _is_about_files(content: Content) -> bool:
-    """Return True for a report of this command, which has no samples of its own."""
-    model = content.value.get("model") if content.kind == "object" else None
-    return isinstance(model, dict) and model.get("engine") == RESULT_FILES
-
-
-def _with_tasks(files: Sequence[ResultFile]) -> list[ResultFile]:
-    """Return the files with a task for every sample: one that has none is named by its file, if there are several."""
-    named = []
-    for file in files:
-        task = file.path.name.partition(".")[0] if len(files) > 1 else ALL
-        samples = [sample if sample.task else structs.replace(sample, task=task) for sample in file.samples]
-        named.append(replace(file, samples=tuple(samples)))
-    return named
-
-
-def _table(rows: Sequence[Mapping[str, object]], name: str) -> ResultFile:
-    path = Path(name)
-    try:
-        known = msgspec.convert(list(rows), list[formats.TableRow], strict=False)
-    except msgspec.ValidationError as error:
-        raise ResultsError(f"{name}: cannot be read ({error}); each row needs id and score") from error
-    return ResultFile(path=path, samples=tuple(formats.table_samples(known, path)))
-
-
 def read_content(path: Path) -> Content:
     """Read a file as far as its format can be told; raise ResultsError for one that cannot be read."""
     try:
@@ -195,67 +146,124 @@ def read_content(path: Path) -> Content:
     if not text:
         raise ResultsError(f"{path}: is empty; {WRITTEN}")
     if data.startswith(b"PK") and zipfile.is_zipfile(io.BytesIO(data)):
-        return Content(path=path, kind="archive", data=data)
+        with errors_as(ResultsError, path, "write it again"):
+            return Content(path=path, value=_unpacked(path, data))
     if text[:1] not in (b"{", b"["):
         header = data.partition(b"\n")[0].decode("utf-8-sig", "replace")
         columns = {name.strip(' "\r\t'): None for name in header.split(",")}
-        return Content(path=path, kind="table", data=data, value=columns)
-    first, _, rest = text.partition(b"\n")
-    value = _json(first)
-    is_row = path.suffix == ".jsonl" or (isinstance(value, dict) and value.keys() >= TABLE_KEYS)
-    is_whole = not (rest.strip() or is_row)
-    if value is None:
-        # Most likely a value over several lines.
-        is_whole = True
-        try:
-            value = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise ResultsError(f"{path}: is no JSON ({error}); write it again") from error
-    if is_whole and isinstance(value, list) and value:
-        return Content(path=path, kind="lines", data=data, lines=tuple(map(msgspec.json.encode, value)), value=value[0])
-    if is_whole:
-        return Content(path=path, kind="object", data=data, value=value)
-    lines = [line for line in text.split(b"\n") if line.strip()]
-    notes = []
-    if not data.endswith(b"\n") and _json(lines[-1]) is None:
-        lines.pop()
-        notes.append("its last line is torn, as an interrupted program leaves it")
-    return Content(path=path, kind="lines", data=data, lines=tuple(lines), value=value, notes=tuple(notes))
-
-
-def _json(line: bytes) -> object:
-    """Return the value of a line; None if it is none."""
+        return Content(path=path, value=columns, values=_csv_rows(path, data))
     try:
-        return json.loads(line)
+        value = _json(text)
+    except ValueError as error:
+        return _lines_content(path, text, error)
+    is_row = path.suffix == ".jsonl" or (isinstance(value, dict) and value.keys() >= {"id", "score"})
+    rows = value if isinstance(value, list) else [value] if is_row else []
+    if not rows:
+        return Content(path=path, value=value)
+    return Content(path=path, value=rows[0], values=[("", row) for row in rows])
+
+
+def _lines_content(path: Path, text: bytes, error: ValueError) -> Content:
+    """Return the content of lines of JSON; raise ResultsError if the first is none, with the error of the whole."""
+    lines = [line for line in text.split(b"\n") if line.strip()]
+    try:
+        first = _json(lines[0])
+    except ValueError:
+        raise ResultsError(f"{path}: is no JSON ({error}); write it again") from error
+    notes = []
+    try:
+        _json(lines[-1])
+    except ValueError:
+        if not text.endswith(b"\n"):
+            lines.pop()
+            notes.append("its last line is torn, as an interrupted program leaves it")
+    return Content(path=path, value=first, values=_json_rows(path, lines), notes=tuple(notes))
+
+
+def _json(text: bytes) -> Any:
+    """Return the value of a JSON text; raise ValueError. Python writes NaN and Infinity, which JSON does not have."""
+    try:
+        return msgspec.json.decode(text)
     except (ValueError, RecursionError):
-        return None
+        pass
+    try:
+        return json.loads(text)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
 
 
-def _newest(files: Sequence[ResultFile], name: str) -> tuple[list[ScoredSample], list[str]]:
-    """Return the samples of the newest run of every task, and notes that name the older ones."""
-    by_place: dict[tuple[str, int], list[tuple[ResultFile, list[ScoredSample]]]] = {}
+def _json_rows(path: Path, lines: Sequence[bytes]) -> Iterator[tuple[str, object]]:
+    for number, line in enumerate(lines, 1):
+        try:
+            yield f", line {number}", _json(line)
+        except ValueError as error:
+            raise ResultsError(f"{path}, line {number}: cannot be read ({error}); write it again") from error
+
+
+def _csv_rows(path: Path, data: bytes) -> Iterator[tuple[str, object]]:
+    reader = csv.reader(io.StringIO(data.decode("utf-8-sig"), newline=""), strict=True)
+    try:
+        names = [name.strip() for name in next(reader)]
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise ResultsError(f"{path}: has several columns {twice[0]!r}; keep one of them")
+        for values in filter(None, reader):
+            if len(values) != len(names):
+                where = f"{path}, line {reader.line_num}"
+                raise ResultsError(f"{where}: {len(values)} columns, not {len(names)}; write a value for each")
+            yield f", line {reader.line_num}", dict(zip(names, values, strict=True))
+    except csv.Error as error:
+        raise ResultsError(f"{path}, line {reader.line_num}: no CSV ({error}); write it again") from error
+
+
+def _unpacked(path: Path, data: bytes) -> Any:
+    """Return the log of inspect_ai in an archive; inspect_ai reads one packed by a method that Python does not know."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            names = archive.namelist()
+            if HEADER not in names:
+                raise ResultsError(f"{path}: has no {HEADER}, as an interrupted log; run the task again")
+            value = _json(archive.read(HEADER))
+            value["samples"] = [_json(archive.read(name)) for name in sorted(names) if name.startswith("samples/")]
+            return value
+    except NotImplementedError:
+        try:
+            from inspect_ai.log import read_eval_log
+        except ImportError:
+            raise ResultsError(
+                f"{path}: is packed in a way that needs inspect_ai; install it, or give `inspect log dump`"
+            ) from None
+        return _json(read_eval_log(str(path)).model_dump_json().encode())
+
+
+def _newest(files: Sequence[ResultFile], name: str) -> tuple[dict[Place, list[ScoredSample]], list[str]]:
+    """Return the samples of the newest run of every task, and notes that name the older ones.
+
+    Files without a common sample are the parts of one run. Of several files, each names the task of its samples that
+    have none.
+    """
+    chosen: dict[Place, list[ScoredSample]] = {}
+    of_file: dict[Path, dict[Place, list[ScoredSample]]] = {}
     for file in files:
-        of_file: dict[tuple[str, int], list[ScoredSample]] = {}
+        named = file.path.name.partition(".")[0] if len(files) > 1 else ALL
         for sample in file.samples:
-            of_file.setdefault((sample.task, sample.length), []).append(sample)
-        for place, samples in of_file.items():
-            by_place.setdefault(place, []).append((file, samples))
-    chosen: list[ScoredSample] = []
+            place = sample.task or named, sample.length
+            chosen.setdefault(place, [])
+            of_file.setdefault(file.path, {}).setdefault(place, []).append(sample)
+    known: dict[tuple[Place, str, str], ResultFile] = {}
     left_out: set[str] = set()
-    for (task, _), runs in by_place.items():
-        known: set[tuple[str, str]] = set()
-        newest: ResultFile | None = None
-        for file, samples in sorted(runs, key=lambda run: run[0].stamp, reverse=True):
-            own = {(sample.document or sample.id, sample.repeat) for sample in samples}
-            # Files without a common sample are the parts of one run.
-            if known.isdisjoint(own):
-                known |= own
-                chosen += samples
-                newest = newest or file
-            elif newest is not None and file.stamp == newest.stamp:
-                raise ResultsError(f"{name}: {task} is in {newest.path} and in {file.path}; name the files of one run")
-            else:
+    for file in sorted(files, key=lambda file: file.stamp, reverse=True):
+        for place, samples in of_file.get(file.path, {}).items():
+            keys = {(place, sample.document or sample.id, sample.repeat) for sample in samples}
+            newer = next((known[key] for key in keys if key in known), None)
+            if newer is None:
+                chosen[place] += samples
+                known.update(dict.fromkeys(keys, file))
+            elif newer.stamp != file.stamp:
                 left_out.add(str(file.path))
+            else:
+                raise ResultsError(
+                    f"{name}: {place[0]} is in {newer.path} and in {file.path}; name the files of one run"
+                )
     notes = [f"{file.path}: {note}" for file in files for note in file.notes]
     if left_out:
         notes.append(f"{name}: older runs are left out: {counted(sorted(left_out), MOST_NAMED)}")
@@ -273,16 +281,18 @@ def _identity(sample: ScoredSample, known: Mapping[str, Sequence[ScoredSample]])
     return identity
 
 
-def _metrics(samples: Sequence[ScoredSample], reading: Reading, name: str) -> dict[str, str]:
+def _metrics(chosen: Mapping[Place, Sequence[ScoredSample]], reading: Reading, name: str) -> dict[str, str]:
     """Return the metric of every task that is compared.
 
     A name without its filter, such as `exact_match`, is enough where a task has it with one filter only.
     """
     known: dict[str, dict[str, None]] = {}
-    main = {sample.task: sample.main for sample in samples}
-    for sample in samples:
-        known.setdefault(sample.task, {}).update(dict.fromkeys(sample.scores))
-    chosen = {}
+    main = {}
+    for (task, _), samples in chosen.items():
+        main[task] = samples[0].main
+        for sample in samples:
+            known.setdefault(task, {}).update(dict.fromkeys(sample.scores))
+    compared = {}
     for task, metrics in known.items():
         named: list[str] = []
         for wanted in reading.metrics:
@@ -294,12 +304,14 @@ def _metrics(samples: Sequence[ScoredSample], reading: Reading, name: str) -> di
         possible = named or [metric for metric in metrics if metric == main[task]] or list(metrics)
         if len(possible) > 1:
             raise ResultsError(f"{name}: {task} has {', '.join(possible)}; choose one with --metric")
-        chosen[task] = possible[0]
-    return chosen
+        compared[task] = possible[0]
+    return compared
 
 
 def _mean(attempts: Sequence[ScoredSample]) -> ScoredSample:
     """Return the first attempt at a sample with the mean score of all."""
+    if len(attempts) == 1:
+        return attempts[0]
     mean = math.fsum(attempt.score for attempt in attempts) / len(attempts)
     return structs.replace(attempts[0], score=mean)
 
@@ -308,9 +320,8 @@ def _is_lower_better(metric: str, reading: Reading) -> bool:
     return reading.lower_is_better or metric.partition(",")[0].lower() in LOWER_IS_BETTER
 
 
-def _share(sample: ScoredSample, metric: str, is_lower_better: bool, reading: Reading, name: str) -> float:
+def _share(score: object, place: str, reading: Reading, *, is_lower_better: bool) -> float:
     """Return a score from 0 to 1, of which more is better; raise ResultsError for one that is none."""
-    score = sample.scores[metric]
     if isinstance(score, str):
         score = {"true": 1, "false": 0}.get(score.strip().lower(), score)
     try:
@@ -320,10 +331,8 @@ def _share(sample: ScoredSample, metric: str, is_lower_better: bool, reading: Re
     scale = 1.0 if reading.scale is None else reading.scale
     # NaN is in no range.
     if not 0 <= number <= scale:
-        place = f"{name}: {metric} of sample {sample.id} of {sample.task} is {str(score)[:40]}"
         if not math.isfinite(number):
-            raise ResultsError(f"{place}; write a number")
+            raise ResultsError(f"{place} is {str(score)[:40]}; write a number")
         advice = "give --scale with the best score, such as --scale 100" if reading.scale is None else "see --scale"
-        raise ResultsError(f"{place}, not from 0 to {scale:g}; {advice}")
-    share = number / scale
-    return 1 - share if is_lower_better else share
+        raise ResultsError(f"{place} is {str(score)[:40]}, not from 0 to {scale:g}; {advice}")
+    return 1 - number / scale if is_lower_better else number / scale

@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from longctx.ci.gate.load import Results
+from longctx.ci.gate.load import Place, Results
 from longctx.ci.gate.records import ResultsError, ScoredSample
 from longctx.fixtures.lengths import format_length
 from longctx.fixtures.records import BaselineAnswer, Case, CaseResult, Generation, Outcome, Score
@@ -17,8 +17,6 @@ SUITE = "tasks"
 """The suite and the family of other programs' tasks."""
 MOST_NAMED = 5
 MOST_CHARACTERS = 90
-Place = tuple[str, int]
-"""A task and a length in tokens."""
 Samples = Mapping[str, ScoredSample]
 """The samples of a place by identity."""
 

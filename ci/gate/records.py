@@ -6,21 +6,40 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
 from longctx.fixtures.records import Case
 
-Row = TypeVar("Row")
 SCORE = "score"
 """The name of the metric in files that have one only."""
 
 
 class ResultsError(ValueError):
     """Results that cannot be read or compared; one line with the file, the value, what is accepted and what to do."""
+
+
+class Row(msgspec.Struct, kw_only=True):
+    """A scored answer, by the names of a table's columns."""
+
+    id: str | int
+    score: object = None
+    task: str | int | None = None
+    length: int | str | None = None
+    """In tokens."""
+    cluster: str | int | None = None
+    """The text that several samples are about."""
+    document: str = ""
+    prompt: object = None
+    expected: object = None
+    answer: object = None
+    repeat: int | str = ""
+
+
+AnyRow = TypeVar("AnyRow", bound=msgspec.Struct)
+TABLE = {name: name for name in ("id", "score", "task", "length", "cluster", "prompt", "expected", "answer")}
 
 
 class ScoredSample(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -67,34 +86,30 @@ class Content:
     """A file before its format is known."""
 
     path: Path
-    kind: Literal["object", "lines", "table", "archive"]
-    """One JSON value, lines of JSON, the rows of a table, or an archive."""
-    data: bytes
-    lines: tuple[bytes, ...] = ()
-    """The lines of JSON; empty for all other files."""
-    value: Any = None
-    """The JSON value of the whole file, or that of its first line; of a table, its columns."""
+    value: Any
+    """The JSON value of the whole file, or that of its first row; of CSV, an object with its columns as keys."""
+    values: Iterable[tuple[str, object]] | None = None
+    """Where a row stands, and its value, for all rows of the file; None for a file of one value."""
     notes: tuple[str, ...] = ()
 
-    @cached_property
-    def keys(self) -> frozenset[str]:
-        """The keys of the JSON object, or of that on the first line; the columns of a table."""
-        return frozenset(self.value) if isinstance(self.value, dict) else frozenset()
+    def records(self, kind: type[AnyRow]) -> Iterator[AnyRow]:
+        """Yield all rows as records of a kind; raise ResultsError for the first that is none."""
+        for place, value in self.values or ():
+            yield self.converted(value, kind, place)
 
-    def rows(self, kind: type[Row]) -> Iterator[Row]:
-        """Yield all lines as records of a kind; raise ResultsError for the first that is none."""
-        decoder = msgspec.json.Decoder(kind, strict=False)
-        for number, line in enumerate(self.lines, 1):
-            try:
-                try:
-                    yield decoder.decode(line)
-                except msgspec.ValidationError:
-                    raise
-                except msgspec.DecodeError:
-                    # Python writes NaN and Infinity, which JSON does not have.
-                    yield msgspec.convert(json.loads(line), kind, strict=False)
-            except (ValueError, RecursionError) as error:
-                raise ResultsError(f"{self.path}, line {number}: cannot be read ({error}); write it again") from error
+    def rows(self, columns: Mapping[str, str] = TABLE) -> Iterator[tuple[Row, dict[str, Any]]]:
+        """Yield all rows, read by the keys of these columns, and with all that the file has of them."""
+        for place, value in self.values or ():
+            if not isinstance(value, dict):
+                raise ResultsError(f"{self.path}{place}: is no object with the keys of a sample; write it again")
+            values = {column: value[key] for column, key in columns.items() if key in value}
+            yield self.converted(values, Row, place), value
+
+    def converted(self, value: object, kind: type[Any], place: str = "") -> Any:
+        try:
+            return msgspec.convert(value, kind, strict=False)
+        except ValueError as error:
+            raise ResultsError(f"{self.path}{place}: cannot be read ({error}); write it again") from error
 
     def result(self, samples: Iterable[ScoredSample], *, stamp: str = "", notes: Iterable[str] = ()) -> ResultFile:
         """Return what a format has read of this file."""
@@ -109,6 +124,8 @@ def text_hash(value: object) -> str:
 
 def texts_of(value: object) -> tuple[str, ...]:
     """Return the expected answers of a file, one text or a list of them, as texts."""
+    if isinstance(value, str):
+        return (value,)
     if value is None:
         return ()
     values = value if isinstance(value, list | tuple) else [value]

@@ -107,7 +107,7 @@ GUESTS: dict[str, tuple[str, ...]] = {
     "pooch": ("fixtures.corpora.download",),
     "httpx2": ("fixtures.corpora.download", "fixtures.http", "ci.watch.notify"),
     "httpcore2": (),
-    "inspect_ai": ("ci.gate.formats",),
+    "inspect_ai": ("ci.gate.load",),
     "openai": ("fixtures.http.connection",),
     # Dashboards are written where a run asked for them, and nowhere else.
     "tensorboard": ("plugins.report.scalars",), "wandb": ("plugins.report.scalars",),
