@@ -9,7 +9,8 @@ import tempfile
 import threading
 import time
 from argparse import Namespace
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from longctx.fixtures.engines.openai.probe import LONG, is_ready, probe_endpoint
 from longctx.fixtures.engines.openai.server_process import ServeError, ServerProcess, free_port, split_command
 from longctx.fixtures.engines.verified import load_unchanged
 from longctx.fixtures.http.keys import contains_key, is_base_url
-from longctx.fixtures.http.retry import RetryPolicy, TimeBudget
+from longctx.fixtures.http.retry import RequestFailure, RetryPolicy, TimeBudget
 from longctx.fixtures.records import Options
 from longctx.fixtures.seeding import stable_hash
 from longctx.fixtures.tokenization.load import load_tokenizer
@@ -41,6 +42,8 @@ START_TIMEOUT_SECONDS = 3600.0
 PROBE_TIMEOUT_SECONDS = 300.0
 # A server may take this long to say what it is, even after the end of --budget.
 PROBE_SECONDS = 30.0
+# A line says after this time that a server is waited for.
+QUIET_SECONDS = 10.0
 
 
 def is_served(options: Options | Namespace) -> bool:
@@ -139,29 +142,49 @@ def open_endpoint(run: Run, invocation: Invocation, baseline: Checkpoint | None 
     encode = _prompt_encoder(options, formatter)
     connection = connect(str(url), timeout_seconds=min(options.request_timeout, PROBE_TIMEOUT_SECONDS))
     try:
-        endpoint = probe_endpoint(
-            connection,
-            names=tuple(dict.fromkeys(names)),
-            served_name=served_name,
-            api="chat" if options.api == "chat" else "completions",
-            is_own_tokenizer=is_on_disk(checkpoint),
-            ids=encode,
-            retry_policy=RetryPolicy(may_go_on=lambda _: started is None or started.is_running()),
-            budget=budget,
-            # Caches that outlive a server may hold what other weights have computed from the same texts.
-            salt=f"{checkpoint.fingerprint[:16]}-{uuid4().hex[:8]}",
-        )
-        endpoint = replace(endpoint, started=started, notes=_notes(endpoint, checkpoint, formatter))
-        if options.signal == "answers":
-            return endpoint
-        method = require_log_probabilities(connection, endpoint, encode(LONG), budget)
-        return replace(endpoint, log_probabilities=method)
+        with _waiting(str(url), started, invocation) as policy:
+            endpoint = probe_endpoint(
+                connection,
+                names=tuple(dict.fromkeys(names)),
+                served_name=served_name,
+                api="chat" if options.api == "chat" else "completions",
+                is_own_tokenizer=is_on_disk(checkpoint),
+                ids=encode,
+                retry_policy=policy,
+                budget=budget,
+                # Caches that outlive a server may hold what other weights have computed from the same texts.
+                salt=f"{checkpoint.fingerprint[:16]}-{uuid4().hex[:8]}",
+            )
+            endpoint = replace(endpoint, started=started, notes=_notes(endpoint, checkpoint, formatter))
+            if options.signal == "answers":
+                return endpoint
+            method = require_log_probabilities(connection, endpoint, encode(LONG), policy, budget)
+            return replace(endpoint, log_probabilities=method)
     except EngineError:
         if started is not None and not started.is_running():
             raise started.ended_error from None
         raise
     finally:
         connection.close()
+
+
+@contextmanager
+def _waiting(url: str, started: StartedServer | None, invocation: Invocation) -> Iterator[RetryPolicy]:
+    """Yield the retries of requests before a run, and say after some seconds that the server is waited for, and why."""
+    reasons = ["no reply yet"]
+
+    def may_go_on(failure: RequestFailure) -> bool:
+        reasons.append(f"{failure.status}: {failure.message}" if failure.status else failure.message)
+        # These requests are short: what had no reply in time once has none.
+        return failure.kind != "time-out" and (started is None or started.is_running())
+
+    line = threading.Timer(QUIET_SECONDS, lambda: invocation.announce(f"waiting for {url} ({reasons[-1]}) ..."))
+    line.daemon = True
+    line.start()
+    try:
+        yield RetryPolicy(may_go_on=may_go_on)
+    finally:
+        line.cancel()
 
 
 def _notes(endpoint: Endpoint, checkpoint: Checkpoint, formatter: PromptFormatter) -> tuple[str, ...]:

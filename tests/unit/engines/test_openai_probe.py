@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from longctx.fixtures.engines import EngineError
-from longctx.fixtures.engines.openai.endpoint import Endpoint, ServerSettings, connect
+from longctx.fixtures.engines.openai.endpoint import LIMITS, Endpoint, ServerSettings, connect
 from longctx.fixtures.engines.openai.engine import OpenAIEngine
 from longctx.fixtures.engines.openai.probe import probe_endpoint
 from longctx.fixtures.http.retry import MOST_ATTEMPTS, RetryPolicy
@@ -21,6 +21,7 @@ from tests.helpers.servers import ChatServer, Request, Response, chat_completion
 
 pytestmark = pytest.mark.usefixtures("no_keys")
 NAMES = ("/ckpt/step_9", "step_9")
+FIELDS = LIMITS | {"stop", "frequency_penalty", "presence_penalty", "repetition_penalty"}
 
 
 @pytest.fixture
@@ -248,10 +249,14 @@ def test_the_openai_api_needs_a_key() -> None:
 @pytest.mark.parametrize(
     ("api", "refused", "named", "left"),
     [
-        ("completions", "repetition_penalty", True, {"frequency_penalty", "presence_penalty", "max_tokens"}),
+        ("completions", "repetition_penalty", True, FIELDS - {"repetition_penalty", "max_completion_tokens"}),
         ("completions", "repetition_penalty", False, {"max_tokens"}),
-        ("chat", "max_tokens", True, {"frequency_penalty", "presence_penalty", "repetition_penalty"}),
-        ("chat", "max_tokens", False, set()),
+        ("completions", "stop", True, FIELDS - {"stop", "max_completion_tokens"}),
+        ("chat", "stop", False, {"max_tokens", "max_completion_tokens"}),
+        ("chat", "max_tokens", True, FIELDS - {"max_tokens"}),
+        ("chat", "max_tokens", False, {"max_completion_tokens"}),
+        ("chat", "max_completion_tokens", True, FIELDS - {"max_completion_tokens"}),
+        ("chat", "max_completion_tokens", False, {"max_tokens"}),
     ],
 )
 def test_a_field_that_the_server_refuses_is_left_out_of_all_later_requests(
@@ -269,10 +274,30 @@ def test_a_field_that_the_server_refuses_is_left_out_of_all_later_requests(
     server.answer = refuse_field
     endpoint = probed(server, api=api)
     assert refused in endpoint.refused
-    fields = {"max_tokens", "frequency_penalty", "presence_penalty", "repetition_penalty"}
-    assert fields & server.requests[-1].body.keys() == left
-    # The openai client repeats a 500, which may pass.
-    assert sum(refused in request.body for request in server.requests) == (MOST_ATTEMPTS if status == 500 else 1)
+    assert FIELDS & server.requests[-1].body.keys() == left
+    # A server that names no limit may mean either; the openai client repeats a 500, which may pass.
+    most = 3 if refused in LIMITS and not named else 1
+    sent = sum(refused in request.body for request in server.requests)
+    assert sent <= most * (MOST_ATTEMPTS if status == 500 else 1)
+
+
+@pytest.mark.parametrize(
+    ("message", "left"),
+    [
+        ("Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead.", "max_completion_tokens"),
+        ("max_tokens and max_completion_tokens cannot both be set", "max_completion_tokens"),
+        ("'max_completion_tokens' is unknown; use 'max_tokens'", "max_tokens"),
+    ],
+)
+def test_a_chat_gets_the_limit_that_a_server_does_not_refuse(server: ChatServer, message: str, left: str) -> None:
+    other = next(iter(LIMITS - {left}))
+
+    def refuse_other(request: Request) -> Response:
+        return in_json({"error": message}, status=400) if other in request.body else count_characters(request)
+
+    server.answer = refuse_other
+    probed(server, api="chat")
+    assert server.requests[-1].body.keys() & FIELDS == FIELDS - {other}
 
 
 def test_a_salt_keeps_caches_apart_where_the_server_accepts_one(server: ChatServer) -> None:

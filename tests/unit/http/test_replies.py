@@ -126,6 +126,11 @@ TOO_LONG = (
     "The sum of prompt length (5000.0) and max_tokens (128) should not exceed max_num_tokens (4096)",
     "Please reduce the length of the messages or completion.",
     "Request prompt has 5000 tokens in total, larger than the model input length limit 4096.",
+    "default_max_tokens (-99) must be greater than 0, default_max_tokens (-99) = max_seq_len(4096) - prompt_len(5000)",
+    "Number of tokens in the prompt (5000) is greater than the allowed max (4096)",
+    "prompt token count 5000 + max_tokens 128 > max length 4096",
+    "Input length of input_ids is 5000, but `max_length` is set to 4096",
+    "Prompt length of 5000 is too big for the KV cache size 4096",
     {"code": "context_length_exceeded", "message": "no"},
     {"message": f"{'I am sorry. ' * 40} The prompt is too long."},
 )
@@ -134,6 +139,8 @@ OTHERS = (
     "Unexpected field: cache_salt",
     "temperature must be less than 2",
     "`logprobs` must be <= 5",
+    "max_tokens must be greater than 0",
+    "413 Request Entity Too Large",
     "The model 'm' does not exist",
 )
 
