@@ -21,12 +21,12 @@ from pathlib import Path
 from types import FrameType
 
 from longctx.ci.bisect.compare import Suite
-from longctx.ci.bisect.endpoints import Endpoints, EndpointsError, choose_cases, measure_endpoints
+from longctx.ci.bisect.endpoints import EndpointsError, choose_cases, measure_endpoints
 from longctx.ci.bisect.measurements import Bisection, confirm
 from longctx.ci.bisect.posterior import Posterior
-from longctx.ci.bisect.report import BisectLog, step_line
+from longctx.ci.bisect.report import step_line, write_result, write_round
 from longctx.ci.bisect.search import StepResult, expected_measurements, search
-from longctx.ci.checkpoint_dirs import CheckpointsError, Step, StepReader, between
+from longctx.ci.checkpoint_dirs import CheckpointsError, StepReader, between
 from longctx.ci.launch import read_execution
 from longctx.ci.run_file import RunFileError, command_options, run_options, split_config
 from longctx.ci.suite_options import suite_thresholds
@@ -109,36 +109,29 @@ def _parse(arguments: list[str]) -> Arguments:
     )
 
 
-def _endpoints(arguments: Arguments, good: Step, bad: Step) -> Endpoints:
-    suite, confidence = arguments.suite, arguments.confidence
-    if arguments.cases:
-        return measure_endpoints(suite, good, bad, arguments.cases, confidence, None)
-    cases, survey = choose_cases(suite, good, bad, arguments.gate, confidence)
-    return measure_endpoints(suite, good, bad, cases, confidence, survey)
-
-
 def _search(arguments: Arguments) -> int:
     steps = between(arguments.checkpoints, arguments.good, arguments.bad, arguments.steps)
     good, bad, last = steps[0], steps[-1], len(steps) - 1
     print_line(f"{len(steps)} checkpoints from {good.name} (good) to {bad.name} (bad)")
-    endpoints = _endpoints(arguments, good, bad)
-    parallel = arguments.suite.execution.parallel
-    bisection = Bisection(arguments.suite, steps, endpoints, confidence=arguments.confidence)
+    suite, confidence = arguments.suite, arguments.confidence
+    cases = arguments.cases or choose_cases(suite, good, bad, arguments.gate, confidence)
+    endpoints = measure_endpoints(suite, good, bad, cases, confidence)
     if endpoints.doubt:
         raise EndpointsError(1, endpoints.doubt)
-    print_line(f"endpoints  {endpoints.summary}")
-    log = BisectLog(bisection=bisection)
+    bisection = Bisection(suite, steps, endpoints, confidence=confidence)
+    parallel = suite.execution.parallel
+    print_line(f"endpoints  {endpoints.evidence} over {endpoints.pairs} pairs")
     most = expected_measurements(last, parallel=parallel)
     print_line(f"searching  {last - 1} steps between them, about {most} to measure")
 
     def note(results: Mapping[int, StepResult], posterior: Posterior, measured: Sequence[int]) -> None:
-        verdicts = log.note(results, posterior)
+        verdicts = write_round(bisection, results, posterior)
         for position in measured:
-            print_line(step_line(steps[position], verdicts[position]))
+            print_line(step_line(verdicts[position]))
 
     bisection.note = note
-    edge = search(last, bisection, confidence=arguments.confidence, parallel=parallel)
-    for line in log.finish(edge, confirm(bisection, edge) if edge.is_shown else None):
+    edge = search(last, bisection, confidence=confidence, parallel=parallel)
+    for line in write_result(bisection, edge, confirm(bisection, edge) if edge.is_shown else None):
         print_line(line)
     if not edge.is_shown:
         return 1

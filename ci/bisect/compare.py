@@ -6,7 +6,6 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
 
 from longctx.ci.checkpoint_dirs import fingerprint_of
 from longctx.ci.launch import Execution
@@ -25,7 +24,6 @@ SURVEY_SEED_DISTANCE = 1_000_003
 class Comparison:
     """The result of comparing a checkpoint with a good one."""
 
-    verdict: Literal["good", "bad", "skipped"]
     difference: float | None = None
     """Mean score of the checkpoint minus that of the good one, in points; None if they were not compared."""
     interval: Interval | None = None
@@ -111,7 +109,7 @@ class Suite:
         write_file(thresholds_path, thresholds.encode())
         arguments = [*selection, "--model", str(model), "--baseline", str(baseline)]
         arguments += ["--thresholds", str(thresholds_path)]
-        if only or not (full or shared) or self._report(name).exists():
+        if only or not (full or shared) or (self.folder / f"{name}.json").exists():
             return self._run(arguments, name, fingerprints)
         parts = [name] + [f"{name}.{number}" for number in range(2, self.execution.parallel + 1)]
         running = [self.execution.submit(self._run, arguments, part, fingerprints) for part in parts]
@@ -121,16 +119,13 @@ class Suite:
     def _run(self, arguments: Sequence[str], name: str, fingerprints: Sequence[str]) -> SuiteRun:
         run = run_suite(
             arguments,
-            report=self._report(name),
+            report=self.folder / f"{name}.json",
             log=self.folder / f"{name}.log",
             fingerprints=fingerprints,
             executor=self.execution.executor,
         )
         self._journal_fingerprints.update(_journal_fingerprints(run.report) if run.report else {})
         return run
-
-    def _report(self, name: str) -> Path:
-        return self.folder / f"{name}.json"
 
     def fingerprint(self, path: Path, *, option: str = "--model") -> str:
         """Return a checkpoint's fingerprint; raise CheckpointError if it cannot be read or changed in the search."""
@@ -149,25 +144,17 @@ class Suite:
 
 
 def compare_step(suite: Suite, model: Path, baseline: Path, bounds: Bounds, cases: Sequence[str]) -> Comparison:
-    """Compare a checkpoint with a good one; a checkpoint that cannot be measured is skipped with the reason."""
+    """Compare a checkpoint with a good one, or say why that cannot be done."""
     try:
         run = suite.compare(model, baseline, bounds, cases=cases)
     except CheckpointError as error:
-        return Comparison(verdict="skipped", reason=str(error))
+        return Comparison(reason=str(error))
     gate = regression_gate(run.report)
     if gate is None:
-        return Comparison(verdict="skipped", reason=run.reason or "the run compared nothing")
+        return Comparison(reason=run.reason or "the run compared nothing")
     if gate.measured is None or gate.interval is None:
-        return Comparison(verdict="skipped", reason=gate.reason)
-    # A run that stops early on a time budget may leave the gate undecided: the nearer bound then decides.
-    half_way = -0.75 * bounds.drop_points
-    is_bad = {"fail": True, "pass": False}.get(gate.verdict, gate.measured <= half_way)
-    return Comparison(
-        verdict="bad" if is_bad else "good",
-        difference=gate.measured,
-        interval=gate.interval,
-        pairs=gate.samples,
-    )
+        return Comparison(reason=gate.reason)
+    return Comparison(difference=gate.measured, interval=gate.interval, pairs=gate.samples)
 
 
 def regression_gate(report: JsonReport | None) -> ReportGate | None:

@@ -47,17 +47,10 @@ class Endpoints:
     """The suite's report on this comparison."""
     doubt: str = ""
     """One line that says why no loss is shown; empty if one is."""
-    survey: JsonReport | None = None
-    """The suite's report on the short run that chose the cases; None if the user named the case."""
-
-    @property
-    def summary(self) -> str:
-        """The cases, both scores and the difference in one line."""
-        return f"{self.evidence} over {self.pairs} pairs"
 
     @property
     def evidence(self) -> str:
-        """The same without the number of pairs."""
+        """The cases, both scores and the difference in one line."""
         low, high = self.interval
         scores = f"{self.score_good:.1f} to {self.score_bad:.1f}"
         others = len(self.cases) - 1
@@ -65,10 +58,8 @@ class Endpoints:
         return f"{cases}: {scores}, {-self.loss_points:+.1f} [{low:+.1f}, {high:+.1f}]"
 
 
-def choose_cases(
-    suite: Suite, good: Step, bad: Step, gate: Gate | None, confidence: float
-) -> tuple[tuple[str, ...], JsonReport]:
-    """Return the cases to search on, and the report of the short run over all cases that chose them.
+def choose_cases(suite: Suite, good: Step, bad: Step, gate: Gate | None, confidence: float) -> tuple[str, ...]:
+    """Return the cases to search on, which a short run over all cases chooses.
 
     These are the case that lost most or, with a gate, its cases at the length that lost most. Raises EndpointsError if
     nothing could be compared.
@@ -82,7 +73,7 @@ def choose_cases(
     if not differences:
         raise EndpointsError(3, f"the endpoints cannot be compared: {_first_error(run.report)}")
     if gate is None:
-        return (min(differences, key=lambda name: (differences[name], name)),), run.report
+        return (min(differences, key=lambda name: (differences[name], name)),)
     by_length: dict[int, list[str]] = {}
     suite_name, category = ("ruler", gate.aspect) if gate.category is None else ("helmet", gate.category)
     for case in run.report.cases:
@@ -94,12 +85,10 @@ def choose_cases(
     if not by_length:
         raise EndpointsError(4, f"--gate: no case of {gate.name!r} was run; see --lengths, --suite and -k")
     worst = min(by_length.values(), key=lambda names: sum(differences[name] for name in names) / len(names))
-    return tuple(worst), run.report
+    return tuple(worst)
 
 
-def measure_endpoints(
-    suite: Suite, good: Step, bad: Step, cases: tuple[str, ...], confidence: float, survey: JsonReport | None
-) -> Endpoints:
+def measure_endpoints(suite: Suite, good: Step, bad: Step, cases: tuple[str, ...], confidence: float) -> Endpoints:
     """Compare the endpoints; raise EndpointsError if they cannot be compared.
 
     The comparison stops once a loss on the planned samples is certain, if it is then also shown for the models behind
@@ -113,8 +102,7 @@ def measure_endpoints(
         run = suite.compare(bad.path, good.path, Bounds(confidence=confidence), cases=cases, full=True)
     if run.report is None:
         raise EndpointsError(4 if run.exit_code in (4, 5) else 3, f"the endpoints cannot be compared: {run.reason}")
-    endpoints, alpha = _endpoints(run.report, cases, survey), 1 - confidence
-    votes = _votes(run.report)
+    endpoints, votes, alpha = _endpoints(run.report, cases), _votes(run.report), 1 - confidence
     low, high = endpoints.interval
     if votes.p_value <= alpha:
         return replace(endpoints, interval=(low, min(high, 0.0)))
@@ -122,7 +110,7 @@ def measure_endpoints(
     return replace(endpoints, doubt=_doubt(endpoints, good, bad, is_better=is_better))
 
 
-def _endpoints(report: JsonReport, cases: tuple[str, ...], survey: JsonReport | None) -> Endpoints:
+def _endpoints(report: JsonReport, cases: tuple[str, ...]) -> Endpoints:
     """Return the endpoints that a report compares; raise EndpointsError if it compares nothing."""
     gate = regression_gate(report)
     if gate is None or gate.measured is None or gate.interval is None:
@@ -136,7 +124,7 @@ def _endpoints(report: JsonReport, cases: tuple[str, ...], survey: JsonReport | 
     interval = gate.model_interval if is_known and gate.model_interval else gate.interval
     return Endpoints(
         cases=cases, loss_points=-gate.measured, interval=interval, pairs=gate.samples,
-        score_good=score_bad - gate.measured, score_bad=score_bad, report=report, survey=survey,
+        score_good=score_bad - gate.measured, score_bad=score_bad, report=report,
     )  # fmt: skip
 
 
@@ -150,7 +138,7 @@ def extended(endpoints: Endpoints, suite: Suite, good: Step, bad: Step, confiden
     if run.report is None:
         return None
     try:
-        more = _endpoints(run.report, endpoints.cases, endpoints.survey)
+        more = _endpoints(run.report, endpoints.cases)
     except EndpointsError:
         return None
     return replace(more, pairs=max(more.pairs, endpoints.pairs + 1), doubt=endpoints.doubt)

@@ -1,8 +1,8 @@
-"""Read two facts about a search from the journal: samples that flipped between checkpoints, and computed tokens."""
+"""Read from the journal which samples flipped between two checkpoints, and the scores of one."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,18 +36,6 @@ class Flip:
     """First 200 characters of the later checkpoint's answer."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cost:
-    """Number of answers, and of the tokens that a model computed."""
-
-    samples: int = 0
-    tokens: int = 0
-    """Tokens computed for the answers."""
-
-    def __add__(self, other: Cost) -> Cost:
-        return Cost(samples=self.samples + other.samples, tokens=self.tokens + other.tokens)
-
-
 class JournalStats:
     """Statistics over the journal entries of the cases in a report, by checkpoint fingerprint.
 
@@ -61,46 +49,30 @@ class JournalStats:
         self._journals: dict[str, Journal | None] = {}
         """The journal of each fingerprint; None if it has no results."""
 
-    def of(self, report: JsonReport) -> JournalStats:
-        """Return the same statistics for the cases of another report."""
-        return JournalStats(report, self._samples)
-
-    def cost(self, fingerprint: str, cases: Sequence[str]) -> Cost:
-        """Return the cost of all of a checkpoint's results for these cases, in whichever run it gave them."""
-        entries = self._entries(fingerprint, cases)
-        return Cost(
-            samples=len(entries), tokens=sum(entry.outcome.generation.computed_tokens or 0 for entry in entries)
-        )
-
     def scores(self, fingerprint: str, cases: Sequence[str]) -> SampleScores:
         """Return the scores of all samples of these cases that a checkpoint answered."""
-        journal = self._journal(fingerprint)
-        entries = {} if journal is None else journal.entries
-        return {sample: entries[key].score for sample, key in self._keys(cases) if key in entries}
+        return {sample: entry.score for sample, entry in self._entries(fingerprint, cases).items()}
 
     def flips(self, before: str, after: str, cases: Sequence[str]) -> tuple[Flip, ...]:
         """Return the samples that both checkpoints answered and that have different scores."""
-        known = {entry.key: entry for entry in self._entries(before, cases)}
+        known = self._entries(before, cases)
         flips = []
-        for entry in self._entries(after, cases):
-            entry_before = known.get(entry.key)
-            if entry_before is not None and entry_before.score != entry.score:
-                flips.append(_flip(entry_before, entry))
+        for sample, entry in self._entries(after, cases).items():
+            if sample in known and known[sample].score != entry.score:
+                flips.append(_flip(known[sample], entry))
         return tuple(flips)
 
-    def _entries(self, fingerprint: str, cases: Sequence[str]) -> list[Entry]:
-        journal = self._journal(fingerprint)
-        entries = {} if journal is None else journal.entries
-        return [entries[key] for _, key in self._keys(cases) if key in entries]
-
-    def _keys(self, cases: Sequence[str]) -> Iterator[tuple[tuple[str, int], str]]:
-        """Yield the case ids and indices of all samples of these cases, with their keys."""
-        run = self._report.run
+    def _entries(self, fingerprint: str, cases: Sequence[str]) -> dict[tuple[str, int], Entry]:
+        """Return a checkpoint's results for these cases, by case id and index."""
+        run, journal = self._report.run, self._journal(fingerprint)
+        entries = {}
         for case in self._report.cases:
             if case.id in cases:
                 for index in range(max(self._samples, case.planned)):
                     key = sample_key(run.samples, case.version, run.seed, case.task, case.length, index)
-                    yield (case.id, index), key
+                    if journal is not None and key in journal.entries:
+                        entries[case.id, index] = journal.entries[key]
+        return entries
 
     def _journal(self, fingerprint: str) -> Journal | None:
         """Read the checkpoint's results, computed as the report's model if there are such, else in any other way."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from longctx.ci.bisect.compare import Bounds, Comparison, Suite, compare_step, regression_gate, search_bounds
 from longctx.ci.bisect.endpoints import Endpoints, extended
-from longctx.ci.bisect.journal_stats import Cost, Flip, JournalStats, SampleScores
+from longctx.ci.bisect.journal_stats import Flip, JournalStats, SampleScores
 from longctx.ci.bisect.posterior import EndpointVotes, Posterior, Reading
 from longctx.ci.bisect.search import Edge, Request, StepResult
 from longctx.ci.checkpoint_dirs import Step
@@ -154,16 +154,12 @@ class Bisection:
         self._telling = self._choose(self._telling)
         return True
 
-    def compare(self, position: int, baseline: int) -> Comparison:
-        """Compare the step at one position with the step at another, on samples drawn from all."""
-        model_path, baseline_path = self.steps[position].path, self.steps[baseline].path
-        return compare_step(self.suite, model_path, baseline_path, self._bounds, self.endpoints.cases)
-
     @property
-    def _bounds(self) -> Bounds:
+    def bounds(self) -> Bounds:
+        """The bounds for comparisons of steps."""
         return search_bounds(self.endpoints.loss_points, alpha=EDGE_ALPHA)
 
-    def _stats(self) -> JournalStats:
+    def stats(self) -> JournalStats:
         """Return the statistics of the journal as it is now."""
         return JournalStats(self.endpoints.report, self.suite.samples)
 
@@ -171,7 +167,7 @@ class Bisection:
         good = self.suite.journal_fingerprint(self.steps[0].path)
         bad = self.suite.journal_fingerprint(self.steps[-1].path)
         groups = {case.id: case.group for case in self.endpoints.report.cases}
-        stats = self._stats()
+        stats = self.stats()
         self._good = stats.scores(good, self.endpoints.cases)
         return telling_samples(stats.flips(good, bad, self.endpoints.cases), groups, earlier)
 
@@ -180,11 +176,11 @@ class Bisection:
         step, good = self.steps[position].path, self.steps[0].path
         only = self._telling.values(count)
         try:
-            run = self.suite.compare(step, good, self._bounds, cases=self.endpoints.cases, only=only, full=True)
+            run = self.suite.compare(step, good, self.bounds, cases=self.endpoints.cases, only=only, full=True)
             fingerprint = self.suite.journal_fingerprint(step)
         except CheckpointError as error:
             return StepResult(reason=str(error))
-        reading = self._telling.reading(self._good, self._stats().scores(fingerprint, self.endpoints.cases), count)
+        reading = self._telling.reading(self._good, self.stats().scores(fingerprint, self.endpoints.cases), count)
         if not reading.samples:
             gate = regression_gate(run.report)
             reason = run.reason or (gate.reason if gate else "") or "the run answered no telling sample"
@@ -213,43 +209,19 @@ class Confirmation:
     """The first bad step compared with the last good one."""
     other_losses: tuple[OtherLoss, ...]
     flips: tuple[Flip, ...]
-    """Samples that the last good and the first bad step score differently."""
-    cost: Cost
-    """Cost of the whole search on its own cases."""
-    linear_scan: Cost
-    """Estimated cost of measuring all samples of these cases on every checkpoint."""
-    survey_cost: Cost | None
-    """Cost of the survey that chose the cases, on samples of its own; None without a survey."""
+    """Samples that the last good and the first bad step score differently; none if one of them cannot be read."""
 
 
 def confirm(bisection: Bisection, edge: Edge) -> Confirmation:
-    """Compare the two steps of the edge, and read other losses, flips and cost from the answers of all steps."""
-    endpoints = bisection.endpoints
-    edge_comparison = bisection.compare(edge.first_bad, edge.last_good)
-    stats = JournalStats(endpoints.report, bisection.suite.samples)
-    # The fingerprints of the checkpoints' results; empty for one that cannot be read or was replaced.
-    fingerprints = dict.fromkeys((0, bisection.last, *edge.results), "")
-    for position in fingerprints:
-        with contextlib.suppress(CheckpointError):
-            fingerprints[position] = bisection.suite.journal_fingerprint(bisection.steps[position].path)
-    flips = stats.flips(fingerprints[edge.last_good], fingerprints[edge.first_bad], endpoints.cases)
-    readable = {fingerprint for fingerprint in fingerprints.values() if fingerprint}
-    cost = sum((stats.cost(fingerprint, endpoints.cases) for fingerprint in readable), Cost())
-    # All samples on every checkpoint, with the mean tokens of the search's samples.
-    scanned = bisection.suite.samples * len(endpoints.cases) * len(bisection.steps)
-    survey_cost = None
-    if endpoints.survey is not None:
-        cases = [case.id for case in endpoints.survey.cases]
-        survey = stats.of(endpoints.survey)
-        survey_cost = survey.cost(fingerprints[0], cases) + survey.cost(fingerprints[bisection.last], cases)
-    return Confirmation(
-        edge=edge_comparison,
-        other_losses=_other_losses(bisection, edge),
-        flips=flips,
-        cost=cost,
-        linear_scan=Cost(samples=scanned, tokens=round(scanned * cost.tokens / max(1, cost.samples))),
-        survey_cost=survey_cost,
-    )
+    """Compare the two steps of the edge, and read other losses and flips from the answers of all steps."""
+    suite, cases = bisection.suite, bisection.endpoints.cases
+    good, bad = bisection.steps[edge.last_good].path, bisection.steps[edge.first_bad].path
+    comparison = compare_step(suite, bad, good, bisection.bounds, cases)
+    flips: tuple[Flip, ...] = ()
+    with contextlib.suppress(CheckpointError):
+        fingerprints = suite.journal_fingerprint(good), suite.journal_fingerprint(bad)
+        flips = bisection.stats().flips(*fingerprints, cases)
+    return Confirmation(edge=comparison, other_losses=_other_losses(bisection, edge), flips=flips)
 
 
 def _other_losses(bisection: Bisection, edge: Edge) -> tuple[OtherLoss, ...]:

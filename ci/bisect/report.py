@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from markupsafe import Markup
 
-from longctx.ci.bisect.journal_stats import Cost, Flip
+from longctx.ci.bisect.journal_stats import Flip
 from longctx.ci.bisect.measurements import Bisection, Confirmation
 from longctx.ci.bisect.posterior import Posterior
 from longctx.ci.bisect.search import Edge, StepResult, Verdict
@@ -30,8 +30,10 @@ SHOWN_CHARACTERS = 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepVerdict:
-    """One step as reports show it: its result, and what all answers together say of it."""
+    """One step as reports show it, under the keys of `bisect.json`: its result, and what all answers say of it."""
 
+    step: int
+    checkpoint: str
     verdict: Verdict
     """Bad if more than half of the loss has probably happened there."""
     bad_probability: float | None = None
@@ -40,111 +42,90 @@ class StepVerdict:
     """Points lost since the good endpoint, negative for a loss; None for a skipped step."""
     interval: Interval | None = None
     """Interval of the difference, which holds it with the search's confidence; None if it is not known."""
-    result: StepResult
+    lost: float | None = None
+    """The number of telling samples that the step has lost; a part of one counts as a part. None for a skipped step."""
+    pairs: int = 0
+    reason: str = ""
+    """Why the step was skipped; empty if it was not."""
 
-    def as_json(self) -> dict[str, Any]:
-        """Return the verdict under the keys of `bisect.json`."""
-        return {
-            "verdict": self.verdict,
-            "bad_probability": self.bad_probability,
-            "difference": self.difference,
-            "interval": self.interval,
-            "pairs": self.result.pairs,
-            "reason": self.result.reason,
+
+def _verdicts(bisection: Bisection, results: Mapping[int, StepResult], posterior: Posterior) -> dict[int, StepVerdict]:
+    """Return the known facts of all measured steps by position, in the order of the search."""
+    verdicts, loss = {}, bisection.endpoints.loss_points
+    for position, result in results.items():
+        step = bisection.steps[position]
+        verdict = StepVerdict(step=step.number, checkpoint=str(step.path), verdict="skipped", reason=result.reason)
+        if result.reading is not None:
+            mean, low, high = posterior.share(position, bisection.confidence)
+            probability = float(posterior.lost[position])
+            verdict = replace(
+                verdict, verdict="bad" if probability > 0.5 else "good", bad_probability=round(probability, 6),
+                difference=-loss * mean, interval=(-loss * high, -loss * low), lost=sum(result.reading.losses),
+                pairs=result.pairs,
+            )  # fmt: skip
+        verdicts[position] = verdict
+    return verdicts
+
+
+def write_round(
+    bisection: Bisection, results: Mapping[int, StepResult], posterior: Posterior
+) -> dict[int, StepVerdict]:
+    """Write all files after a round, so that a killed search leaves its results; return the verdicts by position."""
+    verdicts = _verdicts(bisection, results, posterior)
+    _write(bisection, verdicts, {"ended": False})
+    return verdicts
+
+
+def write_result(bisection: Bisection, edge: Edge, confirmation: Confirmation | None) -> list[str]:
+    """Write all files for the last time, and return the final lines for the terminal.
+
+    Without a confirmation nothing is shown.
+    """
+    steps = bisection.steps
+    more: dict[str, Any] = {
+        "ended": True, "first_bad": None, "last_good": None, "probability": None, "range": None, "most_likely": None,
+        "found": None, "not_measured": _unmeasured_count(bisection, edge),
+    }  # fmt: skip
+    if confirmation is None:
+        surest = f"the whole series has the loss with {_percent(edge.probability)}"
+        lines = [
+            f"nothing shown: {surest}, less than --confidence {bisection.confidence:g}; give more --samples",
+            f"written: {_files(bisection)}",
+        ]
+    else:
+        lines = _final_lines(bisection, edge, confirmation)
+        ends = steps[edge.last_good].number, steps[edge.first_bad].number
+        more |= {
+            "first_bad": ends[1],
+            "last_good": ends[0],
+            "probability": _stated(edge.probability),
+            "range": None if edge.is_step else list(ends),
+            "most_likely": steps[edge.likeliest].number,
+            "found": _found(steps, edge),
+            "monotone": not edge.dips,
+            "dips": [[steps[position].number for position in dip] for dip in edge.dips],
+            "skipped": [steps[position].number for position in edge.skipped],
+            "edge": None if confirmation.edge.difference is None else asdict(confirmation.edge),
+            "flips": [asdict(flip) for flip in confirmation.flips],
         }
+    _write(bisection, _verdicts(bisection, edge.results, edge.posterior), more | {"words": lines})
+    return lines
 
 
-def step_verdict(bisection: Bisection, position: int, result: StepResult, posterior: Posterior) -> StepVerdict:
-    """Return the known facts of a step after some measurements."""
-    loss = bisection.endpoints.loss_points
-    if result.reason:
-        return StepVerdict(verdict="skipped", result=result)
-    mean, low, high = posterior.share(position, bisection.confidence)
-    probability = float(posterior.lost[position])
-    return StepVerdict(
-        verdict="bad" if probability > 0.5 else "good", bad_probability=round(probability, 6),
-        difference=-loss * mean, interval=(-loss * high, -loss * low), result=result,
-    )  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BisectLog:
-    """The files of one search, written again after every round, so that a killed search leaves its results."""
-
-    bisection: Bisection
-
-    def note(self, results: Mapping[int, StepResult], posterior: Posterior) -> dict[int, StepVerdict]:
-        """Write all files after a round; return the verdicts of all steps so far, in the order of the search."""
-        verdicts = self._verdicts(results, posterior)
-        self._write(verdicts, is_finished=False)
-        return verdicts
-
-    def finish(self, edge: Edge, confirmation: Confirmation | None) -> list[str]:
-        """Write all files for the last time, and return the final lines for the terminal.
-
-        Without a confirmation nothing is shown.
-        """
-        steps = self.bisection.steps
-        more: dict[str, Any] = {
-            "first_bad": None, "last_good": None, "probability": None, "range": None, "most_likely": None,
-            "found": None, "not_measured": _unmeasured_count(self.bisection, edge),
-        }  # fmt: skip
-        if confirmation is None:
-            surest = f"the whole series has the loss with {_percent(edge.probability)}"
-            lines = [
-                f"nothing shown: {surest}, less than --confidence {self.bisection.confidence:g}; give more --samples",
-                f"written: {_files(self.bisection)}",
-            ]
-        else:
-            lines = _final_lines(self.bisection, edge, confirmation)
-            ends = steps[edge.last_good].number, steps[edge.first_bad].number
-            more |= {
-                "first_bad": ends[1],
-                "last_good": ends[0],
-                "probability": _stated(edge.probability),
-                "range": None if edge.is_step else list(ends),
-                "most_likely": steps[edge.likeliest].number,
-                "found": _found(steps, edge),
-                "monotone": not edge.dips,
-                "dips": [[steps[position].number for position in dip] for dip in edge.dips],
-                "skipped": [steps[position].number for position in edge.skipped],
-                "edge": None if confirmation.edge.difference is None else asdict(confirmation.edge),
-                "flips": [asdict(flip) for flip in confirmation.flips],
-                "cost": asdict(confirmation.cost),
-                "linear_scan": asdict(confirmation.linear_scan),
-                "survey": None if confirmation.survey_cost is None else asdict(confirmation.survey_cost),
-            }
-        verdicts = self._verdicts(edge.results, edge.posterior)
-        self._write(verdicts, is_finished=True, more=more | {"words": lines})
-        return lines
-
-    def _verdicts(self, results: Mapping[int, StepResult], posterior: Posterior) -> dict[int, StepVerdict]:
-        return {
-            position: step_verdict(self.bisection, position, result, posterior) for position, result in results.items()
-        }
-
-    def _write(
-        self, verdicts: Mapping[int, StepVerdict], *, is_finished: bool, more: Mapping[str, Any] | None = None
-    ) -> None:
-        bisection = self.bisection
-        document = {
-            "schema": SCHEMA,
-            "ended": is_finished,
-            "good": str(bisection.steps[0].path),
-            "bad": str(bisection.steps[-1].path),
-            "cases": list(bisection.endpoints.cases),
-            "loss": bisection.endpoints.loss_points,
-            "confidence": bisection.confidence,
-            "steps": [
-                {"step": bisection.steps[position].number, "checkpoint": str(bisection.steps[position].path)}
-                | verdict.as_json()
-                for position, verdict in verdicts.items()
-            ],
-        }
-        document |= dict(more or {})
-        page = _page(document, _chart(bisection, verdicts))
-        write_file(bisection.suite.folder / "bisect.json", f"{json.dumps(document, indent=1)}\n".encode())
-        write_file(bisection.suite.folder / "bisect.html", page.encode("utf-8", errors="replace"))
+def _write(bisection: Bisection, verdicts: Mapping[int, StepVerdict], more: Mapping[str, Any]) -> None:
+    document = {
+        "schema": SCHEMA,
+        "good": str(bisection.steps[0].path),
+        "bad": str(bisection.steps[-1].path),
+        "cases": list(bisection.endpoints.cases),
+        "loss": bisection.endpoints.loss_points,
+        "confidence": bisection.confidence,
+        "steps": [asdict(verdict) for verdict in verdicts.values()],
+        **more,
+    }
+    page = _page(document, _chart(bisection, verdicts))
+    write_file(bisection.suite.folder / "bisect.json", f"{json.dumps(document, indent=1)}\n".encode())
+    write_file(bisection.suite.folder / "bisect.html", page.encode("utf-8", errors="replace"))
 
 
 def _found(steps: Sequence[Step], edge: Edge) -> dict[str, Any]:
@@ -160,16 +141,13 @@ def _found(steps: Sequence[Step], edge: Edge) -> dict[str, Any]:
     }
 
 
-def step_line(step: Step, verdict: StepVerdict) -> str:
-    result = verdict.result
-    if result.reading is None:
-        return f"step {step.number:<8} skipped  {result.reason}"
-    assert verdict.bad_probability is not None
+def step_line(verdict: StepVerdict) -> str:
+    if verdict.bad_probability is None:
+        return f"step {verdict.step:<8} skipped  {verdict.reason}"
     probability = max(verdict.bad_probability, 1 - verdict.bad_probability)
-    lost = sum(result.reading.losses)
     return (
-        f"step {step.number:<8} {verdict.verdict:<7} {_percent(probability):>6}  lost {lost:g} of {result.pairs} "
-        "telling pairs"
+        f"step {verdict.step:<8} {verdict.verdict:<7} {_percent(probability):>6}  lost {verdict.lost:g} of "
+        f"{verdict.pairs} telling pairs"
     )
 
 
@@ -188,7 +166,7 @@ def _files(bisection: Bisection) -> str:
 
 
 def _final_lines(bisection: Bisection, edge: Edge, confirmation: Confirmation) -> list[str]:
-    """Return the lines that end a search: its result first, then what qualifies it, then its cost."""
+    """Return the lines that end a search: its result first, then what qualifies it."""
     steps, verdict = bisection.steps, confirmation.edge
     lines = [_result_line(bisection, edge)]
     for dip in edge.dips:
@@ -215,7 +193,6 @@ def _final_lines(bisection: Bisection, edge: Edge, confirmation: Confirmation) -
     unmeasured = _unmeasured_count(bisection, edge)
     if unmeasured:
         lines.append(f"not measured: {unmeasured} of {len(steps)} steps; a dip among them goes unnoticed")
-    lines += _cost_lines(confirmation)
     lines.append(f"written: {_files(bisection)}")
     return lines
 
@@ -248,21 +225,6 @@ def _result_line(bisection: Bisection, edge: Edge) -> str:
     first = steps[edge.last_good + 1].number
     likeliest = f"most likely {steps[edge.likeliest].number}"
     return f"first bad step between {first} and {bad} (last good {good}), {_percent(edge.probability)}; {likeliest}"
-
-
-def _cost_lines(confirmation: Confirmation) -> list[str]:
-    """Return the cost of a search, beside that of all samples on every checkpoint."""
-    cost, linear = confirmation.cost, confirmation.linear_scan
-    share = f" (1/{linear.samples / cost.samples:.1f})" if cost.samples else ""
-    lines = [f"cost: {_cost(cost)}; a linear scan takes {_cost(linear)}{share}"]
-    if confirmation.survey_cost is not None:
-        lines.append(f"      and {confirmation.survey_cost.samples} other samples of all cases, to see which lost most")
-    return lines
-
-
-def _cost(cost: Cost) -> str:
-    """Return samples and tokens; a server need not say how many tokens it computed."""
-    return f"{cost.samples:,} samples" + (f", {cost.tokens:,} tokens" if cost.tokens else "")
 
 
 def _chart(bisection: Bisection, verdicts: Mapping[int, StepVerdict]) -> Markup:

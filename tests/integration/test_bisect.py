@@ -53,8 +53,6 @@ def test_the_first_bad_step_is_named_with_the_last_good(tmp_path: Path, search: 
     flips = {(flip["expected"][0], flip["answer_after"]) for flip in written["flips"]}
     assert flips == {("4711", "said by step-9")}
     assert 5 <= len(written["flips"]) <= 30
-    assert written["cost"]["samples"] < written["linear_scan"]["samples"] / 4
-    assert written["cost"]["tokens"] == 510 * written["cost"]["samples"]
     page = (tmp_path / "out" / "bisect.html").read_text(encoding="utf-8")
     tables = tables_of(page)
     assert len(re.findall(r'class="mark( fail)?"', page)) == len(steps) + 2
@@ -64,12 +62,11 @@ def test_the_first_bad_step_is_named_with_the_last_good(tmp_path: Path, search: 
     assert len(tables["flips"]) - 1 == len(written["flips"])
 
 
-def test_the_results_of_converted_checkpoints_tell_and_count_as_cost(tmp_path: Path, search: Search) -> None:
+def test_the_results_of_converted_checkpoints_tell(tmp_path: Path, search: Search) -> None:
     chain = Chain(tmp_path, [95] * 9 + [65] * 7, raw=True)
     output = search(chain, "--convert", "convert {checkpoint} {out}")
     written = json.loads((tmp_path / "out" / "bisect.json").read_text())
     assert written["first_bad"] == 9
-    assert 0 < written["cost"]["samples"] < written["linear_scan"]["samples"] / 4
     assert written["flips"]
     assert "first bad step 9 (last good 8), 99.9 %" in output
 
