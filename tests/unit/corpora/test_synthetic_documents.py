@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 from longctx.fixtures.corpora.schema import DocumentQuestion
-from longctx.fixtures.corpora.synthetic.archive import long_documents, summary_cases
+from longctx.fixtures.corpora.synthetic.archive import archive_set
 from longctx.fixtures.corpora.synthetic.chronicle_questions import FEWEST_PARAGRAPHS, _plot_questions
 from longctx.fixtures.corpora.synthetic.chronicles import SETTINGS, Chronicle
 from longctx.fixtures.corpora.synthetic.keyed_random import KeyedRandom
@@ -32,7 +32,7 @@ KINDS = tomllib.loads(EVENTS_FILE.read_text("ascii"))
 @pytest.fixture(scope="module")
 def documents() -> dict[str, list[DocumentQuestion]]:
     return {
-        name: [long_documents(name).question(i, PARAGRAPHS) for i in range(60)]
+        name: [archive_set(name).question(i, PARAGRAPHS) for i in range(60)]
         for name in ("narrativeqa", "infbench_qa", "infbench_mc")
     }
 
@@ -46,7 +46,7 @@ def test_the_evidence_of_a_document_states_the_answer(name: str, documents: dict
         assert len(paragraphs) == PARAGRAPHS
         evidence = [paragraphs[round(depth * (PARAGRAPHS - 1))] for depth in question.depths]
         answer = question.answers[-1 if question.options else 0]
-        events = Chronicle(WORLD, f"{name}-{index}", PARAGRAPHS, long_documents(name).setting).events(PARAGRAPHS)
+        events = Chronicle(WORLD, f"{name}-{index}", PARAGRAPHS, archive_set(name).setting).events(PARAGRAPHS)
         people = [event.actor for event in events if event.kind == "arrive" and event.actor]
         forms = next((person.forms for person in people if person.name == answer), (answer,))
         assert any(contains_words(paragraph, form) for paragraph in evidence for form in forms), question.question
@@ -99,14 +99,14 @@ def test_a_word_matcher_scores_below_the_oracle_on_documents(documents: dict[str
 
 @pytest.mark.parametrize("paragraphs", [PARAGRAPHS, 160])
 def test_evidence_is_spread_over_the_whole_document(paragraphs: int) -> None:
-    questions = [long_documents("narrativeqa").question_without_document(i, paragraphs) for i in range(60)]
+    questions = [archive_set("narrativeqa").question_without_document(i, paragraphs) for i in range(60)]
     depths = [min(question.depths) for question in questions]
     assert share([depth >= 0.75 for depth in depths]) <= 0.4
     assert all(share([low <= depth < low + 0.25 for depth in depths]) >= 0.08 for low in (0, 0.25, 0.5, 0.74))
 
 
 def test_a_longer_document_begins_like_a_shorter_one() -> None:
-    documents = long_documents("infbench_qa")
+    documents = archive_set("infbench_qa")
     short, long = (documents.question(3, count).document for count in (FEWEST_PARAGRAPHS, 60))
     assert long.startswith(short)
     assert documents.question(3, 60) == documents.question(3, 60)
@@ -114,7 +114,7 @@ def test_a_longer_document_begins_like_a_shorter_one() -> None:
 
 @pytest.mark.parametrize("name", ["narrativeqa", "infbench_mc"])
 def test_a_question_is_the_same_before_and_after_its_document_is_written(name: str) -> None:
-    first, later = (long_documents(name, seed=77) for _ in range(2))
+    first, later = (archive_set(name, seed=77) for _ in range(2))
     without = [first.question_without_document(1, count) for count in (30, FEWEST_PARAGRAPHS)]
     whole = [later.question(1, count) for count in (FEWEST_PARAGRAPHS, 30)]
     assert without == [replace(question, document="") for question in reversed(whole)]
@@ -123,7 +123,7 @@ def test_a_question_is_the_same_before_and_after_its_document_is_written(name: s
 
 
 def planned_first(name: str, index: int) -> Sequence[str]:
-    chronicle = Chronicle(World(77), f"{name}-{index}", 40, long_documents(name).setting)
+    chronicle = Chronicle(World(77), f"{name}-{index}", 40, archive_set(name).setting)
     chronicle.events(20)
     return chronicle.paragraphs
 
@@ -133,7 +133,7 @@ def test_summaries_are_scored_exactly(name: str) -> None:
     """The ideal summary scores 1; an empty one, the beginning, the last quarter and one with false years do not."""
     lead, last, false = [], [], []
     for index in range(12):
-        case = summary_cases(name).case(index, PARAGRAPHS)
+        case = archive_set(name).case(index, PARAGRAPHS)
 
         def value(text: str) -> float:
             return summary_score(text, case.events, case.record).value  # noqa: B023  # called in this round only
@@ -194,7 +194,7 @@ def test_all_forms_of_a_date_agree(month: int, day: int) -> None:
 
 @pytest.mark.parametrize("paragraphs", [12, 40, 160])
 def test_the_most_named_option_is_right_no_more_often_than_chance(paragraphs: int) -> None:
-    questions = [long_documents("infbench_mc").question(index, paragraphs) for index in range(100)]
+    questions = [archive_set("infbench_mc").question(index, paragraphs) for index in range(100)]
     ranks = [
         sorted(question.options, key=lambda option: -question.document.count(option.split()[-1])).index(
             question.answers[1]
@@ -208,7 +208,7 @@ def test_the_most_named_option_is_right_no_more_often_than_chance(paragraphs: in
 
 @pytest.mark.parametrize("paragraphs", [12, 40, 300])
 def test_major_events_are_spread_over_the_whole_of_a_case(paragraphs: int) -> None:
-    case = summary_cases("multi_lexsum").case(1, paragraphs)
+    case = archive_set("multi_lexsum").case(1, paragraphs)
     text = re.sub(r"(?m)^[^.]*\n\n", "", case.document)
     assert len(case.key_points) == len(case.events) == 8
     assert {event.id for event in case.events} <= {event.id for event in case.record}

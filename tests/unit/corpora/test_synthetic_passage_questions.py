@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from longctx.fixtures.corpora.schema import Passage, PassageQuestion
-from longctx.fixtures.corpora.synthetic.archive import passage_questions
+from longctx.fixtures.corpora.synthetic.archive import archive_set
 from longctx.fixtures.corpora.synthetic.keyed_random import KeyedRandom
 from longctx.fixtures.corpora.synthetic.passage_questions import _Bm25Index
 from longctx.fixtures.corpora.synthetic.world import Entity, World, fact_of
@@ -41,7 +41,7 @@ def subject_and_relation(fact: str) -> tuple[Entity, str]:
 
 @pytest.fixture(scope="module")
 def questions() -> dict[str, list[PassageQuestion]]:
-    return {name: [passage_questions(name)[i] for i in range(32)] for name in (*RAG, *CITED)}
+    return {name: [archive_set(name)[i] for i in range(32)] for name in (*RAG, *CITED)}
 
 
 @pytest.mark.parametrize("name", RAG)
@@ -97,7 +97,7 @@ def test_distractors_never_repeat_and_begin_with_namesakes(questions: dict[str, 
     assert len({other.id for other in others} | {question.gold[0].id}) == 401
     assert set(question.gold[0].title.split()) & set(others[0].title.split())
     assert len(question.others) >= 1 << 15
-    assert [other.id for other in passage_questions("nq")[0].others[:50]] == [other.id for other in others[:50]]
+    assert [other.id for other in archive_set("nq")[0].others[:50]] == [other.id for other in others[:50]]
 
 
 @pytest.mark.parametrize("name", RAG)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import pytest
 
 from longctx.fixtures.corpora.schema import LabelledText
-from longctx.fixtures.corpora.synthetic.archive import SHAPES, _class_rule, classification, ranking_questions
+from longctx.fixtures.corpora.synthetic.archive import SHAPES, _class_rule, archive_set
 from longctx.fixtures.corpora.synthetic.passage_questions import _Bm25Index
 from longctx.fixtures.corpora.synthetic.world import World
 from tests.helpers.solvers import share
@@ -28,7 +28,7 @@ def ndcg(labels: Sequence[int], available: Sequence[int]) -> float:
 def test_ranking_is_balanced_and_words_alone_do_not_rank() -> None:
     scores = []
     for index in range(24):
-        query = ranking_questions()[index]
+        query = archive_set("msmarco")[index]
         labels, passages = query.labels[:48], query.passages[:48]
         assert Counter(labels) == dict.fromkeys(range(4), 12)
         assert len({passage.text for passage in passages}) == 48
@@ -41,7 +41,7 @@ def test_ranking_is_balanced_and_words_alone_do_not_rank() -> None:
 def test_relevance_is_in_the_passages() -> None:
     """The query's town is named in every relevant passage, so a reader can tell the labels apart."""
     for index in range(6):
-        query = ranking_questions()[index]
+        query = archive_set("msmarco")[index]
         about = [passage for label, passage in zip(query.labels[:40], query.passages[:40], strict=True) if label >= 2]
         frame = r"^(?:A walk through|The trades of|Notes on) | in former times$"
         (town,) = {re.sub(frame, "", passage.title) for passage in about}
@@ -51,7 +51,7 @@ def test_relevance_is_in_the_passages() -> None:
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_sets_are_balanced_distinct_and_of_the_published_sizes(name: str) -> None:
-    texts = classification(name)
+    texts = archive_set(name)
     classes = {"trec_coarse": 6, "trec_fine": 50, "nlu": 68, "banking77": 77, "clinc150": 151}[name]
     assert len(texts.labels) == len(set(texts.labels)) == classes
     assert sorted(shot.label for shot in texts.train[: 2 * classes]) == sorted([*range(classes)] * 2)
@@ -69,7 +69,7 @@ def features(shot: LabelledText) -> set[str]:
 @pytest.mark.parametrize(("name", "shots", "least"), [("trec_coarse", 400, 0.7), ("nlu", 1400, 0.5)])
 def test_classes_are_learned_from_examples_and_only_from_them(name: str, shots: int, least: float) -> None:
     """Naive Bayes over words and endings learns them; always guessing the commonest class does not."""
-    texts = classification(name)
+    texts = archive_set(name)
     by_class: defaultdict[int, Counter[str]] = defaultdict(Counter)
     totals: Counter[str] = Counter()
     for shot in texts.train[:shots]:
@@ -95,7 +95,7 @@ def test_the_class_rule_gives_every_label(name: str) -> None:
     rule = _class_rule(WORLD, name)
     group_of = {noun: group for group, nouns in enumerate(rule.things) for noun in nouns}
     assert len(group_of) == sum(map(len, rule.things)), "a thing of two groups"
-    for shot in classification(name).test[:100]:
+    for shot in archive_set(name).test[:100]:
         nouns = [word for word in re.findall(r"[a-z]+", shot.text) if word in group_of]
         labels = {
             group_of[noun] * len(rule.matters) + matter
