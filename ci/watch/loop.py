@@ -25,7 +25,7 @@ from longctx.ci.watch.culprit import Gap, due_search, run_search
 from longctx.ci.watch.history import ACCEPTED, Gone, History, Search, WatchedCheckpoint
 from longctx.ci.watch.measure import SEVERITY, SuiteRunner
 from longctx.ci.watch.notify import Notice, Notifier, due_stage
-from longctx.ci.watch.pages import WatchedRun, score_lines, write_index
+from longctx.ci.watch.pages import score_lines, write_index
 from longctx.fixtures.cli import print_line
 
 # Many failures and a server that hangs must not keep the watch from measuring.
@@ -200,8 +200,9 @@ class Watch:
             loss = None if known.is_gone else self.watcher.find_loss(Path(known.checkpoint), known.fingerprint)
             if loss is not None:
                 has_changed = True
-                place = {"checkpoint": known.checkpoint, "fingerprint": known.fingerprint}
-                self.history.add(Gone(step=known.step, reason=loss, **place))
+                self.history.add(
+                    Gone(step=known.step, checkpoint=known.checkpoint, fingerprint=known.fingerprint, reason=loss)
+                )
                 print_timed(f"step {known.step}: {loss}: {known.checkpoint}")
         if has_changed:
             self._update_alerts()
@@ -302,14 +303,9 @@ class Watch:
         self._notify()
 
     def _write_index(self) -> Path:
-        run = WatchedRun(
-            directory=self.settings.directory,
-            alerts=self.alerts,
-            alert_text=self.alert_text,
-            counts_gpus=bool(self.settings.gpus),
-            summary=self._summary(),
-        )
-        return write_index(self.settings.out, self.history.by_step, run)
+        directory, summary, counts_gpus = self.settings.directory, self._summary(), bool(self.settings.gpus)
+        known = self.history.by_step
+        return write_index(directory, self.alert_text, known, self.alerts, summary, counts_gpus=counts_gpus)
 
     def _lost_baseline(self, baselines: Sequence[ComparedCheckpoint]) -> str | None:
         """Return the name of a baseline that was deleted or replaced during a measurement; None if all are there."""

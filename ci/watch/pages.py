@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,39 +20,32 @@ from longctx.plugins.report.html.page import render
 INDEX = "index.html"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WatchedRun:
-    """The facts on the index page besides the measurements."""
+def write_index(
+    directory: Path, text: AlertText, measurements: Sequence[WatchedCheckpoint], alerts: Sequence[Alert],
+    summary: Sequence[str], *, counts_gpus: bool,
+) -> Path:  # fmt: skip
+    """Write the index of a watch of a directory, and return its path.
 
-    directory: Path
-    """The directory to which training writes the checkpoints."""
-    alerts: Sequence[Alert]
-    """Open ones, the worst first, and then the others."""
-    alert_text: AlertText
-    counts_gpus: bool
-    """True if the cost of a checkpoint is in GPU minutes; False for minutes."""
-    summary: Sequence[str]
-
-
-def write_index(folder: Path, measurements: Sequence[WatchedCheckpoint], run: WatchedRun) -> Path:
-    """Write the index of the measurements, which are in the order of their steps, and return its path."""
-    path = folder / INDEX
-    rows = [_row(folder, measurement, run.alerts) for measurement in measurements]
-    word, verdict, why = _headline(measurements, run.alerts)
+    The measurements are in the order of their steps. Open alerts come first, and the worst first. The cost of a
+    checkpoint is in GPU minutes if `counts_gpus`, else in minutes.
+    """
+    path = text.folder / INDEX
+    rows = [_row(text.folder, measurement, alerts) for measurement in measurements]
+    word, verdict, why = _headline(measurements, alerts)
     html = render(
         "watch.html.j2",
-        title=f"Watch of {visible(run.directory.name)}",
-        directory=visible(str(run.directory)),
+        title=f"Watch of {visible(directory.name)}",
+        directory=visible(str(directory)),
         word=word,
         headline=verdict,
         why=visible_line(why),
-        first_seen=_first_seen(run.alerts),
+        first_seen=_first_seen(alerts),
         last=_time(max((known.ended for known in measurements), default="")),
-        alerts=[_alert(alert, run.alert_text) for alert in run.alerts],
+        alerts=[_alert(alert, text) for alert in alerts],
         rows=rows[::-1],
         **step_charts(_reports(measurements)),
-        summary=[visible_line(line) for line in run.summary],
-        unit="GPU minutes" if run.counts_gpus else "minutes",
+        summary=[visible_line(line) for line in summary],
+        unit="GPU minutes" if counts_gpus else "minutes",
     )
     write_file(path, html.encode("utf-8", errors="replace"))
     return path

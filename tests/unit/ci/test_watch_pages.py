@@ -15,7 +15,7 @@ from longctx.ci.watch.alert_text import AlertText
 from longctx.ci.watch.alerts import find_alerts
 from longctx.ci.watch.history import Search, Verdict, WatchedCheckpoint
 from longctx.ci.watch.outcomes import Change
-from longctx.ci.watch.pages import WatchedRun, write_index
+from longctx.ci.watch.pages import write_index
 from longctx.fixtures.records.report import report_data
 from tests.helpers.report_records import report_of
 from tests.helpers.watched import measured
@@ -52,14 +52,9 @@ def write_page(
                 changes={"ruler 4k": Change(points=score - scores[0], pairs=24)} if number > 1 else {},
             )
         )  # fmt: skip
-    run = WatchedRun(
-        directory=Path("/run a"),
-        counts_gpus=counts_gpus,
-        alerts=find_alerts(measurements),
-        alert_text=AlertText(folder=folder, suite=SUITE, steps=StepReader()),
-        summary=("measured",),
-    )
-    return write_index(folder, measurements, run).read_text(encoding="utf-8")
+    text, alerts = AlertText(folder=folder, suite=SUITE, steps=StepReader()), find_alerts(measurements)
+    index = write_index(Path("/run a"), text, measurements, alerts, ["measured"], counts_gpus=counts_gpus)
+    return index.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(
@@ -92,10 +87,8 @@ def test_the_page_shows_alerts_with_their_state(tmp_path: Path) -> None:
 
     def texts(*searches: Search) -> str:
         alerts, text = find_alerts(known, searches), AlertText(folder=tmp_path, suite=SUITE, steps=StepReader())
-        run = WatchedRun(
-            directory=Path("/run"), alerts=alerts, alert_text=text, counts_gpus=False, summary=()
-        )  # fmt: skip
-        page = write_index(tmp_path, known, run).read_text(encoding="utf-8")
+        index = write_index(Path("/run"), text, known, alerts, (), counts_gpus=False)
+        page = index.read_text(encoding="utf-8")
         return re.sub("(<[^>]*>)+", "|", page.partition('<p class="verdict')[2])
 
     begun = texts()
