@@ -45,16 +45,6 @@ def events(folder: Path) -> list[dict[str, Any]]:
     return [line for line in lines if line["event"] in ("measured", "gone")]
 
 
-def test_every_step_is_compared_with_the_last_one_that_passed(tmp_path: Path, start: Start) -> None:
-    write_steps(tmp_path / "run", 100, 20, 3)
-    suite = FakeSuite(failing=[20])
-    assert start(suite) == 1
-    assert suite.runs == [(3, None), (20, "3"), (100, "3")]
-    lines = [line for line in events(tmp_path) if line["event"] == "measured"]
-    assert [(line["step"], line["word"]) for line in lines] == [(3, "pass"), (20, "fail"), (100, "pass")]
-    assert lines[1]["failed"] == ["mean at 8k: fail: 70.1 is not"]
-
-
 def test_a_step_is_compared_with_the_last_good_one_only_if_that_is_better_than_the_anchor(
     tmp_path: Path, start: Start
 ) -> None:
@@ -247,18 +237,6 @@ def test_a_failure_whose_checkpoint_is_gone_fails_and_notifies_no_more(
     assert log.read_text() == "2\n2 again\n"
 
 
-def test_an_accepted_checkpoint_that_is_deleted_stays_the_anchor(tmp_path: Path, start: Start, capsys: Any) -> None:
-    write_step(tmp_path / "run", 1)
-    start(FakeSuite())
-    shutil.rmtree(tmp_path / "run" / "step-1")
-    write_step(tmp_path / "run", 2)
-    suite = FakeSuite()
-    assert start(suite) == 0
-    assert suite.runs == [(2, "1")]
-    assert "2 checkpoints: 2 pass" in capsys.readouterr().out
-    assert "deleted since it was measured" in (tmp_path / "out" / "index.html").read_text()
-
-
 class LosingSuite(FakeSuite):
     """A fake of the suite during whose runs of step 2 a checkpoint is lost."""
 
@@ -315,63 +293,6 @@ def test_an_error_after_which_the_baseline_is_gone_is_measured_again(tmp_path: P
         "step-2: the anchor (step 1) was deleted or replaced meanwhile; measuring it again" in capsys.readouterr().out
     )
     assert [line["word"] for line in events(tmp_path) if line.get("step") == 2] == ["error"]
-
-
-def test_renumbered_checkpoints_count_under_their_new_numbers(tmp_path: Path, start: Start, capsys: Any) -> None:
-    run, log = tmp_path / "run", tmp_path / "log"
-    write_steps(run, 1, 2, 3)
-    notifying = ("--on-failure", f"echo $LONGCTX_STEP >> {log}")
-    assert start(FakeSuite(failing=[2]), *notifying) == 1
-    # The bad one becomes step 20, and the good one after it step 2.
-    (run / "step-2").rename(run / "step-20")
-    (run / "step-3").rename(run / "step-2")
-    capsys.readouterr()
-    assert start(FakeSuite(failing=[20]), *notifying) == 1
-    printed = capsys.readouterr().out
-    assert "3 checkpoints: 2 pass, 1 fail (step 20)" in printed
-    # The same weights are the same case.
-    assert log.read_text() == "2\n"
-    page = (tmp_path / "out" / "index.html").read_text()
-    assert "FAIL since step 20; the last good one is step 2<" in page
-    rows = re.findall(r'<th scope="row">([^<]*)</th>', page.partition('id="checkpoints"')[2])
-    assert rows == ["20", "2", "1"]
-    (run / "step-20").rename(run / "unnumbered")
-    assert start(FakeSuite(), *notifying) == 0
-    assert "No checkpoint fails, up to step 2<" in (tmp_path / "out" / "index.html").read_text()
-
-
-def test_a_checkpoint_that_is_written_anew_waits_until_it_is_complete(tmp_path: Path, start: Start) -> None:
-    """Break a bad checkpoint that was measured, as a training that overwrites it does, and complete it."""
-    write_steps(tmp_path / "run", 1, 2)
-    assert start(FakeSuite(failing=[2])) == 1
-    weights = next((tmp_path / "run" / "step-2").glob("*.safetensors"))
-    complete = weights.read_bytes()
-    weights.write_bytes(complete[: len(complete) // 2])
-    half = FakeSuite()
-    assert start(half) == 0
-    assert half.runs == []
-    weights.write_bytes(complete)
-    (weights.parent / "config.json").write_text(json.dumps(CONFIG | {"written": "anew"}))
-    again = FakeSuite()
-    assert start(again) == 0
-    assert again.runs == [(2, "1")]
-
-
-def test_links_to_a_checkpoint_make_no_second_one(tmp_path: Path, start: Start) -> None:
-    """Let the real directories come in numeric order, whatever the links are called and whenever they change."""
-    write_steps(tmp_path / "run", 300, 1000)
-    for link, target in (("latest", "step-1000"), ("best-20", "step-300"), ("best-5", "step-1000"), ("x-1", ".")):
-        (tmp_path / "run" / link).symlink_to(target)
-    suite = FakeSuite()
-    assert start(suite) == 0
-    assert suite.runs == [(300, None), (1000, "300")]
-    (tmp_path / "run" / "best-20").unlink()
-    (tmp_path / "run" / "best-20").symlink_to("step-1000")
-    elsewhere = write_step(tmp_path / "elsewhere", 500)
-    (tmp_path / "run" / "step-7").symlink_to(elsewhere)
-    again = FakeSuite()
-    assert start(again, "--anchor", "300") == 0
-    assert again.runs == [(500, "300")]
 
 
 def test_several_checkpoints_are_measured_at_a_time_once_there_is_an_anchor(tmp_path: Path, start: Start) -> None:

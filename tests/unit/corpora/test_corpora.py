@@ -232,6 +232,3 @@ def test_a_file_that_does_not_fit_is_an_error_of_one_line(
     assert fault in message
     assert "remove it to use generated text" in message
     assert "\n" not in message
-
-
-# --- the real files, where they are available ---
