@@ -35,6 +35,12 @@ def test_an_answer_takes_one_greedy_request_and_uses_the_servers_token_counts(se
     assert msgspec.structs.replace(generation, seconds=0) == expected
 
 
+def test_cached_tokens_that_a_server_counts_apart_are_tokens_of_the_prompt(server: ChatServer) -> None:
+    server.answer = lambda _: text_completion(" seven", read=2, written=2, cached=3)
+    (generation,) = engine_of(server).generate(asking("what is the magic number"))
+    assert (generation.prompt_tokens, generation.reused_tokens, generation.computed_tokens) == (5, 3, 4)
+
+
 def test_answers_come_in_the_order_of_the_prompts(server: ChatServer) -> None:
     def delay_first(request: Request) -> Response:
         return replace(echo(request), delay_seconds=0.2 if "first" in str(request.prompt) else 0.0)
