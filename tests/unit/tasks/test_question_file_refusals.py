@@ -36,6 +36,14 @@ from tests.helpers.question_files import (
             {"derive": [{"slot": "q", "from": "doc"}]},
             "rooms.jsonl, line 1: has a field 'q', and the slot {q} is made by",
         ),
+        (
+            {"derive": [{"slot": "b", "from": "a"}, {"slot": "c", "from": "b"}], "prompt": {"text": "{c} {context}"}},
+            "prompt: shows 'c', the field of the right answers",
+        ),
+        (
+            {"derive": [{"slot": "b", "from": "doc", "regex": "x[0-9]"}]},
+            "rooms.jsonl, line 1: 'doc' has no match of 'x[0-9]' for the slot 'b'",
+        ),
         ({"derive": [{"slot": "y", "from": "q"}] * 2}, "derive: there is a slot 'y' already; choose another name"),
         ({"shots": {"n": 1, "text": "{b}"}, "prompt": {"text": "{shots}"}}, "shots: unknown slot {b} ("),
         (
@@ -55,7 +63,8 @@ def test_a_fault_is_one_line_with_file_line_and_key(tmp_path: Path, changes: Map
         ([*ROWS, {**ROWS[0], "a": float("nan")}], "line 5: 'a' is nan"),
         ([*ROWS, {**ROWS[0], "doc": ""}], "line 5: 'doc' is ''; write text"),
         ([*ROWS, {**ROWS[0], "doc": [" ", ""]}], "line 5: 'doc' is [' ', '']; write text"),
-        ([*ROWS, {**ROWS[0], "q": "\n"}], "line 5: 'q' is '\\n'; write text"),
+        ([*ROWS, {**ROWS[0], "q": "\n\u200b"}], "line 5: 'q' is '\\n\\u200b'; write text"),
+        ([*ROWS, {**ROWS[0], "a": "x | y"}], "line 5: 'a' is 'x | y', perhaps a list; write JSON: a list of texts"),
         ([*ROWS, {**ROWS[0], "a": ["x", None]}], "line 5: 'a' is ['x', None]"),
         ([*ROWS, {**ROWS[0], "a": "[]"}], "line 5: 'a' is '[]'; write an answer"),
         ([*ROWS, {**ROWS[0], "a": "['x' 'y']"}], """'a' is "['x' 'y']", perhaps a list; write JSON: a list of texts"""),
@@ -86,6 +95,7 @@ LABELS = {
     [
         ({"a": ["A", "B"], "o": ["x", "y"]}, CHOICE, "line 5: 'a' names the options A, B; name one right option"),
         ({"a": 2, "o": ["x", "y"]}, CHOICE, "line 5: 'a' is '2'; write the letter or the text of one option"),
+        ({"o": ["x", " "]}, CHOICE, "line 5: 'o' is no list of 2 to 26 options, none of them empty"),
         ({"o": ["x", None]}, CHOICE, "line 5: 'o' is no list of 2 to 26 options"),
         ({"o": "x, y"}, CHOICE, "line 5: 'o' is no list of 2 to 26 options"),
         ({"o": {"A": "x"}}, CHOICE, "line 5: 'o' is no list of 2 to 26 options"),
@@ -198,7 +208,7 @@ ROW = json.dumps(ROWS[0]).encode()
         ("r.csv", b"doc,q,q\nx,y,z\n", "r.csv, line 1: the header has 'q' twice"),
         ("r.csv", b'doc,q,a\nx,y,"z\n', "r.csv, line 2: unexpected end of data"),
         ("r.csv", b"doc,q,a\nx,y,caf\xe9\n", "r.csv, line 2: byte 0xe9 is not UTF-8, perhaps Latin-1; give a header"),
-        ("r.csv", b"doc;q;a\nx;y;z\n", "r.csv, line 2: no field 'doc'; the row has 'doc;q;a'"),
+        ("r.csv", b"doc;q;a\nx;y;z\n", "r.csv, line 1: cells stand between ';', not ','"),
         ("r.csv", b"doc,q,a\n", "r.csv: no record; give a header and rows with as many cells"),
         ("r.tsv", b'doc\tq\ta\n"x" y\ty\tz\n', "r.tsv, line 2: ' ' expected after '\"'"),
         ("r.parquet", b"x", "r.parquet: cannot be read (ArrowInvalid: Parquet file size is 1 bytes"),

@@ -45,7 +45,7 @@ def test_code_keeps_its_indent() -> None:
         (["green", "yellow"], "string_match_all", {}, "budget = 10 tokens cuts it to 50 of 100 points"),
         ("red", "exact_match", {"answer": {"regex": "[0-9]+"}}, "the same answer scores 0 of 100 (exact_match)"),
         ("not", "substring_match", {}, "'a' is 'not', which an answer that says nothing hits too (substring_match)"),
-        (".", "substring_match", {}, "'a' is '.', which an answer that says nothing hits too"),
+        ("-", "substring_match", {}, "'a' is '-', which an answer that says nothing hits too"),
     ],
 )
 def test_a_reference_that_no_answer_or_every_answer_hits_is_refused_with_its_row(
@@ -61,10 +61,15 @@ def test_a_reference_that_no_answer_or_every_answer_hits_is_refused_with_its_row
     assert task.paper_variant.check_references is None
 
 
-@pytest.mark.parametrize("metric", ["last_integer", "first_number", "integer_prefix"])
-def test_a_reference_without_a_number_is_refused_where_one_is_compared(tmp_path: Path, metric: str) -> None:
-    with pytest.raises(QuestionsError, match=rf"line 3: 'a' is 'forty'; {metric} needs a number"):
-        rooms_with(tmp_path, "forty", metric, {})
+@pytest.mark.parametrize(
+    ("answer", "metric"),
+    [("forty", "last_integer"), ("forty", "first_number"), ("forty", "integer_prefix"), ("1 200", "first_number")],
+)
+def test_a_reference_without_one_number_is_refused_where_one_is_compared(
+    tmp_path: Path, answer: str, metric: str
+) -> None:
+    with pytest.raises(QuestionsError, match=rf"line 3: 'a' is '{answer}'; {metric} needs one number"):
+        rooms_with(tmp_path, answer, metric, {})
 
 
 @pytest.mark.parametrize(
