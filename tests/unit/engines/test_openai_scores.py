@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -72,6 +73,27 @@ def test_an_endpoint_that_cannot_take_a_given_answer_is_refused(
     connection = connect(server.url, timeout_seconds=60)
     with pytest.raises(EngineError, match=reason):
         require_log_probabilities(connection, endpoint_of(server, **changes), [1, 2], RetryPolicy(), TimeBudget())
+
+
+@pytest.mark.parametrize(
+    "logprobs",
+    [
+        # Behind the prompt of three tokens stands the one of the answer.
+        pytest.param({"token_logprobs": [-1.0, -2.0, -3.0], "top_logprobs": [{}] * 3}, id="without the first"),
+        pytest.param({"token_logprobs": [None, -1.0, -math.inf, -3.0], "top_logprobs": [{}] * 4}, id="infinite"),
+        pytest.param({"token_logprobs": [None, -1.0, math.nan, -3.0], "top_logprobs": [{}] * 4}, id="no number"),
+        pytest.param({"token_logprobs": [None, -1.0, 0.5, -3.0], "top_logprobs": [{}] * 4}, id="positive"),
+        pytest.param({"token_logprobs": [None, -1.0, -2.0, -3.0], "top_logprobs": None}, id="without the best"),
+        pytest.param({"token_logprobs": [-3.0], "top_logprobs": [{}]}, id="of the answer alone"),
+        pytest.param({"content": []}, id="of a chat"),
+    ],
+)
+def test_what_is_no_log_probability_of_every_token_is_refused(logprobs: dict[str, Any], server: ChatServer) -> None:
+    choice = {"index": 0, "text": "x", "finish_reason": "length", "logprobs": logprobs}
+    server.answer = lambda request: text_completion("x", read=3, choices=[choice])
+    connection = connect(server.url, timeout_seconds=60)
+    with pytest.raises(EngineError, match="knows neither"):
+        require_log_probabilities(connection, endpoint_of(server), [1, 2, 3], RetryPolicy(), TimeBudget())
 
 
 def test_a_reply_that_lacks_a_token_is_an_error(server: ChatServer) -> None:
