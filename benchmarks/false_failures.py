@@ -30,7 +30,7 @@ from longctx.plugins.thresholds.read import load_thresholds
 from longctx.plugins.thresholds.records import SHIPPED
 from longctx.plugins.verdicts.hypotheses import Scope, build_panels
 from longctx.plugins.verdicts.panels import Panel
-from longctx.plugins.verdicts.regression import compare_panels
+from tests.helpers.queues import compare_panels
 
 THRESHOLDS = load_thresholds(SHIPPED, known_tasks=FAMILIES)
 RULER = {name: task.category for name, task in TASKS.items() if task.suite == "ruler"}

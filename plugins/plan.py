@@ -21,8 +21,7 @@ from longctx.plugins.config.run import Run, finished_journal
 from longctx.plugins.config.run_facts import Baseline
 from longctx.plugins.evidence.clusters import ClusteredQueue, SampleRef
 from longctx.plugins.evidence.points import to_points
-from longctx.plugins.evidence.power import can_rule_out, detectable_panel_loss, fewest_units
-from longctx.plugins.evidence.sequential import NonInferiority
+from longctx.plugins.evidence.sequential import NonInferiority, can_rule_out, detectable_panel_loss, fewest_units
 from longctx.plugins.journal import JournalError
 from longctx.plugins.journal.subjects import last_rate
 from longctx.plugins.report.sections.comparison import difference_text

@@ -18,7 +18,7 @@ import numpy as np
 
 from longctx.fixtures.records import Case
 from longctx.plugins.evidence.e_process import Floats, Strata
-from longctx.plugins.evidence.haystacks import Haystacks, Ints
+from longctx.plugins.evidence.haystacks import Ints
 from longctx.plugins.evidence.statistics import stratified_interval
 
 # No verdict is reached on fewer clusters than these: on a queue of one case, and on one of several cases.
@@ -98,8 +98,8 @@ class ClusteredQueue:
         return self.scale * self.strata.mean(differences)
 
     @cached_property
-    def haystacks(self) -> Haystacks:
-        """The haystacks of all clusters.
+    def haystacks(self) -> Ints:
+        """The number of the haystack, from 0, of every cluster in queue order.
 
         Cases with fewer clusters on a haystack than others have several haystacks joined, so that each case has as
         many haystacks for its clusters as every other. Cases about the same texts share their haystacks.
@@ -120,7 +120,7 @@ class ClusteredQueue:
             else:
                 key = ref.case_id, own
             of_cluster.append(numbers.setdefault(key, len(numbers)))
-        return Haystacks(of_cluster=np.array(of_cluster, dtype=np.intp))
+        return np.array(of_cluster, dtype=np.intp)
 
     @cached_property
     def _cases_about_same_texts(self) -> frozenset[str]:
@@ -148,6 +148,10 @@ class ClusteredQueue:
             largest += share * weight
             units[unit] = total, largest
         return units
+
+    def haystack_count(self, clusters: int) -> int:
+        """Return the number of haystacks among the first clusters."""
+        return len(np.unique(self.haystacks[:clusters]))
 
     def unit_count(self, clusters: int) -> int:
         """Return the number of haystacks of all tasks among the first clusters."""

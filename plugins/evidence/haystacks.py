@@ -32,18 +32,6 @@ Stratum = Sequence[CaseValues]
 """A case, or several cases about the same texts, whose haystacks have the same numbers."""
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Haystacks:
-    """The haystacks of the clusters of a queue."""
-
-    of_cluster: Ints
-    """The number of the haystack, from 0, of every cluster in queue order; at least of those that have a value."""
-
-    def count(self, clusters: int) -> int:
-        """Return the number of haystacks among the first clusters."""
-        return len(np.unique(self.of_cluster[:clusters]))
-
-
 class HaystackCorrelation(NamedTuple):
     """The correlation between clusters on the same haystack."""
 

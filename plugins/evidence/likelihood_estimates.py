@@ -108,7 +108,7 @@ def change(
     nll = differences(lambda item: item.full.nll)
     if not nll.size:
         return None
-    error = clustered_error(nll, queue.haystacks.of_cluster[: nll.size])
+    error = clustered_error(nll, queue.haystacks[: nll.size])
     return LikelihoodChanges(
         pairs=len(nll),
         nll=_difference(queue, nll, alpha),
@@ -133,7 +133,7 @@ def margin_estimate(queue: ClusteredQueue, known: Likelihoods, *, clusters: int,
         return None
     cases = {queue.clusters[place][0].case_id for place in means}
     population = sum(cluster[0].case_id in cases for cluster in queue.clusters)
-    haystacks = queue.haystacks.of_cluster[list(means)]
+    haystacks = queue.haystacks[list(means)]
     differences = np.array(list(means.values()))
     return _mean_estimate(
         (differences + 1) / 2, alpha, population, haystacks, lambda share: DIFFERENCE_CLIP * (2 * share - 1)
@@ -148,7 +148,7 @@ def _difference(queue: ClusteredQueue, means: Floats, alpha: float) -> MeanEstim
 
 
 def _estimate(queue: ClusteredQueue, shares: Floats, alpha: float, value: Callable[[float], float]) -> MeanEstimate:
-    haystacks = queue.haystacks.of_cluster[: shares.size]
+    haystacks = queue.haystacks[: shares.size]
     return _mean_estimate(shares, alpha, len(queue.clusters), haystacks, value)
 
 
@@ -184,7 +184,7 @@ def recovery_estimate(gains: bytes, evidence_gains: bytes, queue: ClusteredQueue
 
     def is_refuted_of_model(candidate: float, sign: int) -> bool:
         values = shares(candidate, sign)
-        low, _ = mean_interval(values, queue.haystacks.of_cluster[: values.size], alpha=alpha)
+        low, _ = mean_interval(values, queue.haystacks[: values.size], alpha=alpha)
         return low > 0.5
 
     planned, of_model = _ratio_bounds(is_refuted, ratio), _ratio_bounds(is_refuted_of_model, ratio)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -11,6 +12,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from longctx.plugins.evidence.clusters import (
+    MIN_CLUSTERS,
     MIN_CLUSTERS_ONE_CASE,
     ClusteredQueue,
     SampleRef,
@@ -19,8 +21,8 @@ from longctx.plugins.evidence.clusters import (
 )
 from longctx.plugins.evidence.e_process import TIE_TOLERANCE, Floats
 from longctx.plugins.evidence.haystacks import level_p_values
-from longctx.plugins.evidence.sign_flips import loss_p_value
-from longctx.plugins.evidence.statistics import Decision, decide_level, first_decision, paired_evidence
+from longctx.plugins.evidence.sign_flips import FEWEST_UNITS, loss_p_value
+from longctx.plugins.evidence.statistics import Decision, decide_level, decide_paired, first_decision, paired_evidence
 
 # The most clusters offered to workers beyond the finished ones; a large run's workers hold fewer at a time.
 MAX_CLUSTERS_AHEAD = 1024
@@ -37,6 +39,9 @@ LOOKS, LOOK_SHARE = (1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2), 0.1
 DOUBTFUL_P_VALUE = 0.1
 # The share of the error of a mean of the model that belongs to its tests before all samples are known.
 EARLY_SHARE = 0.2
+
+# A loss counts as detectable if it is shown with this probability; the second number is the normal quantile of it.
+POWER, POWER_QUANTILE = 0.8, 0.8416
 
 Scores = Mapping[SampleRef, float]
 OfModel = Literal["above", "near", "below"]
@@ -517,3 +522,68 @@ def _prefix(queue: ClusteredQueue, analysis: InterimAnalysis, end: int | None, l
     # the analysis itself did not. At least one more cluster is needed, or no worker would get a sample.
     needed = queue.sample_count(max(end, analysis.clusters + 1))
     return queue.refs[: needed + int(SPARE_SHARE * needed)]
+
+
+def detectable_panel_loss(hypothesis: NonInferiority, queue: ClusteredQueue, pairs: int) -> float | None:
+    """Return the smallest loss of a panel's mean, 0 to 1, that fails with probability `POWER` on so many clusters.
+
+    The loss is one-way: all clusters with another score than the baseline's are worse. Flips in both directions make
+    the detectable loss larger. Returns None if no loss can be shown.
+    """
+    return _panel_loss(hypothesis, pairs, len(queue.clusters), queue.unit_count(pairs))
+
+
+@lru_cache(maxsize=1024)
+def _panel_loss(hypothesis: NonInferiority, pairs: int, population: int, units: int) -> float | None:
+    def is_failed(differences: Floats) -> bool:
+        decision = decide_paired(
+            differences,
+            drop=hypothesis.allowed(1.0),
+            alpha=hypothesis.alpha,
+            min_observations=min(pairs, MIN_CLUSTERS),
+            population=population,
+        )
+        if decision is None or decision.verdict == "pass":
+            return False
+        if hypothesis.confirmation is None:
+            return True
+        # The lost pairs are spread over the haystacks, all of one size.
+        lost, largest = round(-differences.sum()), np.full(units, pairs / units)
+        sums = -np.bincount(np.arange(lost) % units, minlength=units).astype(np.float64)
+        return loss_p_value(sums, largest) <= hypothesis.confirmation.complete
+
+    return _detectable_loss(pairs, is_failed, population)
+
+
+def fewest_units(confirmation: ErrorShares) -> int:
+    """Return the number of haystacks on which a loss on each of them can be shown for the model."""
+    return max(FEWEST_UNITS, math.ceil(-math.log2(confirmation.complete)))
+
+
+def _detectable_loss(pairs: int, is_shown: Callable[[Floats], bool], population: int) -> float | None:
+    """Return the loss whose number of worse pairs reaches the smallest number that is shown, with probability `POWER`.
+
+    The number of worse pairs is taken to be normal, and the worse pairs to be spread evenly.
+    """
+    if not pairs or not is_shown(_spread(pairs, pairs)):
+        return None
+    least = 1 + bisect_left(range(1, pairs), True, key=lambda worse: is_shown(_spread(worse, pairs)))
+    remaining_share = 1 - pairs / population
+    variance = least * (1 - least / pairs) * remaining_share
+    worse = least + POWER_QUANTILE * math.sqrt(variance)
+    return min(1.0, worse / pairs)
+
+
+def _spread(worse: int, pairs: int) -> Floats:
+    """Return the differences of so many pairs, with the worse ones at equal distances."""
+    marks = np.arange(pairs + 1) * worse // pairs
+    return -np.diff(marks).astype(np.float64)
+
+
+def can_rule_out(hypothesis: NonInferiority, queue: ClusteredQueue, pairs: int) -> bool:
+    """Return True if equal scores on so many clusters rule out the loss that the hypothesis is about."""
+    equal = Pairs(
+        queue=queue, differences=np.zeros(pairs), baseline=queue.weighted_means(dict.fromkeys(queue.refs, 1.0), pairs)
+    )
+    decision = decide_pairs(hypothesis, equal)
+    return decision is not None and decision.verdict == "pass"

@@ -115,28 +115,21 @@ def decide_paired(
     drop: float,
     alpha: float,
     population: int,
-    pass_alpha: float | None = None,
     min_observations: int = 8,
-    strata: Strata | None = None,
 ) -> Decision | None:
     """Decide from the first differences model - baseline of a population whether the model is non-inferior.
 
-    Passes once a mean difference of -`drop` or less is refuted, fails once one of -`drop` / 2 or more is. A failure is
-    wrong with probability at most `alpha`, a pass with `pass_alpha`, which is the same by default. Returns None as long
-    as neither is refuted. The last difference reveals the mean; then one of -3/4 `drop` or less is a failure.
-    Differences run from -1 to 1.
-
-    `strata` are those of the population if they were drawn at rates of their own; None for a uniformly random order.
+    Passes once a mean difference of -`drop` or less is refuted, fails once one of -`drop` / 2 or more is. Either is
+    wrong with probability at most `alpha` over the random orders. Returns None as long as neither is refuted. The last
+    difference reveals the mean; then one of -3/4 `drop` or less is a failure. Differences run from -1 to 1.
 
     Raises ValueError for differences outside [-1, 1], and unless 0 < drop <= 1.
     """
     if not drop:
         raise ValueError(f"drop {drop!r}: give a number above 0 and up to 1")
     x = checked(differences, -1.0)
-    non_inferior, inferior = paired_evidence(x, drop=drop, population=population, strata=strata)
-    decision = first_decision(
-        non_inferior, inferior, alpha=alpha, pass_alpha=pass_alpha, min_observations=min_observations
-    )
+    non_inferior, inferior = paired_evidence(x, drop=drop, population=population)
+    decision = first_decision(non_inferior, inferior, alpha=alpha, min_observations=min_observations)
     if decision is None and x.size >= population:
         fails = math.fsum(x) <= -population * (0.75 * drop - TIE_TOLERANCE)
         return Decision(verdict="fail" if fails else "pass", stopping_time=population)
@@ -152,6 +145,7 @@ def paired_evidence(
 ) -> tuple[Floats, Floats]:
     """Return the two log e-processes of `decide_paired`, for "non-inferior" and for "inferior".
 
+    `strata` are those of the population if they were drawn at rates of their own; None for a uniformly random order.
     A difference of a stratum with weight w, from -w to w, becomes a value from 0 to w for `LevelBets`: half of it above
     -w. A stratum is first predicted to differ by 0, so that equal answers leave nothing to chance.
     """

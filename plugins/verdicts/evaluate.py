@@ -9,7 +9,7 @@ A gate has a finding at every length. Its verdict is that finding, or one that j
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from longctx.fixtures.records import Case, CaseResult, Likelihood, Reason, UndecidedEffect, Verdict, VerdictWord
@@ -133,7 +133,7 @@ class GateEvaluator:
         tasks = scope.tasks_of(gate)
         cases = {task: case for task, case in scope.cases_at(length).items() if task in tasks}
         results = [self.measured.results[case.id] for case in cases.values() if case.id in self.measured.results]
-        problem = self.problem(list(cases.values()), results)
+        problem = self.problem(cases.values())
         missing = [task for task in tasks if task not in cases]
         verdict = self.blank(gate, length)
         if problem is None and scope.signal == "likelihood":
@@ -156,15 +156,15 @@ class GateEvaluator:
             self._analyses[key] = panel.analyze(hypothesis, self.scores)
         return self._analyses[key]
 
-    def problem(self, cases: Sequence[Case], results: Sequence[CaseResult]) -> str | None:
-        """Return why the gate is an error: a case that failed or one that never came back."""
-        for result in results:
-            if result.error is not None:
-                return f"{result.case.id}: {result.error}"
+    def problem(self, cases: Iterable[Case]) -> str | None:
+        """Return why a gate on these cases is an error: one that failed, or else one that never came back."""
+        lost = None
         for case in cases:
-            if case.id not in self.measured.results:
-                return f"{case.id}: no result came back"
-        return None
+            result = self.measured.results.get(case.id)
+            if result is not None and result.error is not None:
+                return f"{case.id}: {result.error}"
+            lost = lost or (f"{case.id}: no result came back" if result is None else None)
+        return lost
 
     def _measured_finding(self, gate: Gate, verdict: Verdict, length: int, results: Sequence[CaseResult]) -> Verdict:
         scope = self.measured.scope
@@ -196,7 +196,7 @@ class GateEvaluator:
             interval=_in_points(queue, planned, mean),
             model_interval=_model_points(level_interval(queue.case_strata(values), alpha=alpha), mean),
             confidence=1 - alpha,
-            haystacks=queue.haystacks.count(len(values)),
+            haystacks=queue.haystack_count(len(values)),
             haystack_correlation=correlation(queue.values_by_case(values)),
             of_model=analysis.of_model,
         )

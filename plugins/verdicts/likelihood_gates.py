@@ -176,10 +176,9 @@ def _verdict(evaluator: GateEvaluator, rules: Mapping[PanelKey, _LikelihoodRule]
     scope = evaluator.measured.scope
     tasks = scope.tasks_of(gate)
     cases = [case for case in scope.cases_at(length).values() if case.task in tasks]
-    results = [evaluator.measured.results[case.id] for case in cases if case.id in evaluator.measured.results]
     of = sum(len(case.planned) for case in cases)
     verdict = replace(evaluator.blank(gate, length), of=of, because="missing tasks", measure=gate.measure)
-    if (problem := evaluator.problem(cases, results)) is not None:
+    if (problem := evaluator.problem(cases)) is not None:
         return replace(verdict, verdict="error", because="error", detail=problem)
     rule = rules.get((gate_family(gate, scope.task_families), length))
     gate_cases = _cases(gate, scope, rule.panel) if rule else frozenset()

@@ -21,7 +21,6 @@ from longctx.plugins.evidence.clusters import ClusteredQueue, SampleRef
 from longctx.plugins.evidence.e_process import TIE_TOLERANCE
 from longctx.plugins.evidence.haystacks import correlation, difference_interval, level_interval
 from longctx.plugins.evidence.points import to_points
-from longctx.plugins.evidence.power import detectable_panel_loss
 from longctx.plugins.evidence.sequential import (
     ErrorShares,
     Hypothesis,
@@ -29,6 +28,7 @@ from longctx.plugins.evidence.sequential import (
     NonInferiority,
     Pairs,
     Scores,
+    detectable_panel_loss,
     look_clusters,
     pooled_p_value,
 )
@@ -114,18 +114,6 @@ def by_gate(compared: Sequence[PanelPairs]) -> list[list[PanelPairs]]:
     for item in compared:
         gates.setdefault(item.comparison.gate, []).append(item)
     return list(gates.values())
-
-
-def compare_panels(compared: Sequence[ComparedPanel], final_baseline: Scores | None = None) -> list[PanelDecision]:
-    """Return the decisions on all comparisons of a run, by panel.
-
-    A loss that one panel leaves in doubt is tested on all of them together.
-    """
-    pairs = paired_panels(compared, final_baseline)
-    decisions: dict[int, PanelDecision] = {}
-    for group in by_gate(pairs):
-        decisions |= dict(zip(map(id, group), decide_together(group), strict=True))
-    return [decisions[id(item)] for item in pairs]
 
 
 def shared_looks(compared: Sequence[PanelPairs]) -> list[float]:
@@ -263,7 +251,7 @@ def _compared(
         measured=estimate.mean,
         interval=estimate.interval,
         model_interval=estimate.model_interval,
-        haystacks=pairs.queue.haystacks.count(len(pairs)),
+        haystacks=pairs.queue.haystack_count(len(pairs)),
         haystack_correlation=correlation(pairs.queue.values_by_case(pairs.differences)),
         confidence=1 - alpha,
         verdict=decision.decision or "undecided",
@@ -305,12 +293,8 @@ def _obstacle(
         return "not measured", "no baseline", ""
     if scope.is_same_checkpoint:
         return "pass", "same checkpoint", ""
-    results = [evaluator.measured.results.get(case.id) for case in cases]
-    for result in results:
-        if result is not None and result.error is not None:
-            return "error", "error", f"{result.case.id}: {result.error}"
-    if None in results:
-        return "error", "error", "a case came back without a result"
+    if (problem := evaluator.problem(cases)) is not None:
+        return "error", "error", problem
     if decided is not None and decided[0].analysis.samples:
         return None, None, ""
     if scope.baseline_is_final:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
@@ -12,6 +12,7 @@ from longctx.plugins.thresholds.records import Gate, Reference, Thresholds
 from longctx.plugins.verdicts.evaluate import GateEvaluator, Measured
 from longctx.plugins.verdicts.hypotheses import Scope, build_panels
 from longctx.plugins.verdicts.panels import ModelRole, Panel, PanelStatus
+from longctx.plugins.verdicts.regression import ComparedPanel, PanelDecision, by_gate, decide_together, paired_panels
 from tests.helpers.outcomes import outcome_of
 
 LENGTHS = (1024, 2048, 4096)
@@ -195,3 +196,12 @@ def scope_of(cases: Collection[Case], **changed: object) -> Scope:
     """Return a scope over three tasks at all lengths. `changed` overrides its fields."""
     fields: dict[str, object] = {"lengths": LENGTHS, "claimed_length": 4096, **changed}
     return Scope(cases=tuple(cases), reference=REFERENCE, ruler_aspects=ASPECTS, **fields)  # type: ignore[arg-type]  # fields are passed by name
+
+
+def compare_panels(compared: Sequence[ComparedPanel]) -> list[PanelDecision]:
+    """Return the decisions on all comparisons of a run, by panel."""
+    pairs = paired_panels(compared)
+    decisions: dict[int, PanelDecision] = {}
+    for group in by_gate(pairs):
+        decisions |= dict(zip(map(id, group), decide_together(group), strict=True))
+    return [decisions[id(item)] for item in pairs]

@@ -113,7 +113,7 @@ def queue_of(*cases: Case) -> ClusteredQueue:
 
 def sizes_of(queue: ClusteredQueue) -> list[int]:
     """Return the number of clusters of every haystack."""
-    sizes: list[int] = np.bincount(queue.haystacks.of_cluster).tolist()
+    sizes: list[int] = np.bincount(queue.haystacks).tolist()
     return sizes
 
 
@@ -132,7 +132,7 @@ def test_a_queue_joins_samples_where_another_case_shares_haystacks(samples: int)
     shared, alone = case_of("shared", samples, shares_haystacks=True), case_of("alone", samples, shares_haystacks=False)
     queue = queue_of(shared, alone)
     by_case = [
-        np.bincount(queue.haystacks.of_cluster[queue.strata.stratum == number], minlength=len(sizes_of(queue)))
+        np.bincount(queue.haystacks[queue.strata.stratum == number], minlength=len(sizes_of(queue)))
         for number in (0, 1)
     ]
     one, other = (sorted(sizes[sizes > 0].tolist()) for sizes in by_case)

@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longctx.plugins.evidence.clusters import MIN_CLUSTERS, ClusteredQueue, SampleRef
-from longctx.plugins.evidence.power import POWER, can_rule_out, detectable_panel_loss
-from longctx.plugins.evidence.sequential import NonInferiority
+from longctx.plugins.evidence.sequential import POWER, NonInferiority, can_rule_out, detectable_panel_loss
 from longctx.plugins.evidence.statistics import decide_paired
 from tests.helpers.queues import case
 

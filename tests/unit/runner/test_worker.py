@@ -22,7 +22,7 @@ from longctx.plugins.journal.lines import LostClaim, encode_line
 from longctx.plugins.runner.batches import FEW_SAMPLES_LEFT, ModelUnderTest, claim_samples
 from longctx.plugins.runner.worker import Worker
 from longctx.plugins.verdicts.panels import ModelRole, Panel, PanelStatus
-from longctx.plugins.verdicts.regression import compare_panels
+from tests.helpers.queues import compare_panels
 from tests.helpers.runs import calibration_checkpoint
 from tests.helpers.workers import EmptyAnswerEngine, worker_of
 

@@ -13,8 +13,8 @@ from longctx.plugins.evidence.clusters import SampleRef
 from longctx.plugins.evidence.sequential import ErrorShares, NonInferiority
 from longctx.plugins.evidence.sign_flips import loss_p_value, sign_flip_p_value
 from longctx.plugins.verdicts.panels import Comparison, Panel, SharedLook
-from longctx.plugins.verdicts.regression import PanelDecision, compare_panels
-from tests.helpers.queues import case
+from longctx.plugins.verdicts.regression import PanelDecision
+from tests.helpers.queues import case, compare_panels
 
 LENGTHS = (1024, 2048, 4096)
 Differences = Mapping[int, Mapping[int, float]]
@@ -185,7 +185,7 @@ def test_sets_of_questions_on_the_same_documents_are_one_observation_each() -> N
     """Three sets lose on the same eight documents: chance explains it once in 2^8, not once in 2^24."""
     cases = [replace(case(name, 1024, 200), texts=tuple(range(200))) for name in ("a", "b", "c")]
     panel = Panel("own", 1024, cases, seed=0, hypotheses=(), comparisons=[Comparison(hypothesis=hypothesis(1))])
-    assert len(set(panel.queue(panel.cases).haystacks.of_cluster.tolist())) == 200
+    assert len(set(panel.queue(panel.cases).haystacks.tolist())) == 200
     (found,) = decided([panel], {1024: dict.fromkeys(range(8), -1.0)})
     assert found.decision == "fail"
     assert found.p_value == pytest.approx(2**-8, rel=1e-6)
