@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -328,7 +329,9 @@ def culprit_name(candidate: Candidate, static: StaticComparison) -> str:
         return f"{candidate.name} ({description(change)})"
     if candidate.kind == "tensors":
         members = [change for change in static.tensors if change.name in candidate.members]
-        forms = dict.fromkeys(NUMBER.sub("*", change.form) for change in members)
+        forms = dict.fromkeys(change.form for change in members)
+        if len(forms) > MOST_FORMS:
+            forms = dict.fromkeys(NUMBER.sub("*", form) for form in forms)
         return f"{candidate.name} ({'; '.join(forms)})" if len(forms) <= MOST_FORMS and all(forms) else candidate.name
     if candidate.kind == "tokenizer":
         parts = dict.fromkeys(change.part for change in static.settings if change.part in TEXT_PARTS)
@@ -359,7 +362,7 @@ def description(change: TensorChange) -> str:
         parts.append(change.form)
     if change.changed_row_count:
         parts.append(f"{change.changed_row_count} of {change.rows:,} rows changed most ({_few(change.changed_rows)})")
-    if change.relative_change is not None and not change.not_finite:
+    if change.relative_change is not None and change.relative_change < math.inf and not change.not_finite:
         parts.append(f"changed by {percent(change.relative_change)}")
     if change.z is not None and change.z >= OUTLIER_Z:
         parts.append(f"z {change.z:.0f} among its kind")

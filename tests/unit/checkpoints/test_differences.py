@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import save_file
 
 from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
 from longctx.fixtures.checkpoints.differences import differences
@@ -129,3 +132,52 @@ def test_a_difference_is_named_once(kind: str, baseline: Path, tmp_path: Path) -
     folder = Path(shutil.copytree(baseline, tmp_path / "model"))
     change(folder)
     assert differences(read_checkpoint(str(folder)), read_checkpoint(str(baseline))) == expected
+
+
+Rows = Callable[[torch.Tensor], object]
+
+
+def noise(rows: torch.Tensor) -> None:
+    rows += 0.2 * torch.randn_like(rows)
+
+
+def shift_rare(rows: torch.Tensor) -> None:
+    noise(rows)
+    rows[3000:] = rows[3000:].roll(1, 0)
+
+
+def clear(first: int) -> Rows:
+    return lambda rows: rows[first:].zero_()
+
+
+def other_model(rows: torch.Tensor) -> None:
+    rows.copy_(rows.roll(1, 0))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize(
+    ("change", "share"),
+    [
+        pytest.param(noise, "", id="noise"),
+        pytest.param(shift_rare, "25 %", id="rare tokens"),
+        pytest.param(clear(3600), "10 %", id="an end of zeros"),
+        pytest.param(clear(3980), "", id="a few special tokens"),
+        pytest.param(other_model, "", id="another model"),
+    ],
+)
+def test_rows_of_tokens_that_became_others_are_named(
+    change: Rows, share: str, dtype: torch.dtype, baseline: Path, tmp_path: Path
+) -> None:
+    torch.manual_seed(0)
+    weights = torch.randn(4000, 16)
+    # A padded vocabulary has zeros.
+    weights[3990:] = 0
+    reconfigure(hidden_size=16, vocab_size=4000)(baseline)
+    folder = Path(shutil.copytree(baseline, tmp_path / "model"))
+    save_file({"model.embed_tokens.weight": weights.to(dtype)}, baseline / WEIGHTS)
+    change(weights)
+    save_file({"model.embed_tokens.weight": weights.to(dtype)}, folder / WEIGHTS)
+    found = differences(read_checkpoint(str(folder)), read_checkpoint(str(baseline)))
+    assert [(difference.name, difference.model) for difference in found] == [
+        ("rows of model.embed_tokens.weight", f"{share} are other ones")
+    ] * bool(share)

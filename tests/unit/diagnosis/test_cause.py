@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,11 @@ import pytest
 import torch
 
 from longctx.ci.diagnose.__main__ import main
-from longctx.fixtures.diagnosis.cause import Candidate, Kind, Share
+from longctx.fixtures.diagnosis.cause import Candidate, Kind, Share, find_cause
+from longctx.fixtures.diagnosis.exchange import SampleScore, State
+from longctx.fixtures.diagnosis.static import StaticComparison
+from longctx.fixtures.diagnosis.tensors import TensorChange
+from longctx.fixtures.diagnosis.weight_changes import kind_of, layer_of
 from tests.helpers.runs import calibration_checkpoint
 from tests.helpers.tiny_models import changed_copy
 
@@ -90,6 +94,54 @@ def test_the_smaller_share_decides_what_a_part_carries(
     assert candidate.carries == carries
 
 
+class Scripted:
+    """An exchanger of which every model with one of these tensors of BAD loses the answer."""
+
+    def __init__(self, *lossy: str):
+        self.lossy, self.changed = lossy, frozenset[str]()
+
+    def scores(self, state: State, samples: Sequence[int]) -> list[SampleScore]:
+        has_lost = any(name.endswith(self.lossy) for name in state.weights)
+        score = SampleScore(
+            nats=-9.0 if has_lost else -1.0, is_greedy=not has_lost, is_greedy_after_first=not has_lost,
+            computed_tokens=1,
+        )  # fmt: skip
+        return [score] * len(samples)
+
+    def gold(self, _: int) -> str:
+        return "1234567"
+
+
+KINDS = ("self_attn.q_proj.weight", "self_attn.o_proj.weight", "mlp.up_proj.weight", "input_layernorm.weight")
+NAMES = [f"model.layers.{layer}.{kind}" for layer in range(8) for kind in KINDS] + ["model.norm.weight"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "form", "lossy", "named"),
+    [
+        (("q_proj.weight",), "", "q_proj.weight", ["self_attn.q_proj.weight of 8 layers"]),
+        (("norm.weight",), "shifted by 1", "norm.weight", ["input_layernorm.weight of 8 layers, model.norm.weight"]),
+        # Nothing is named where every kind changed alike.
+        (("weight",), "", "q_proj.weight", []),
+    ],
+)
+def test_what_changed_in_every_layer_is_named_by_its_kinds(
+    changed: tuple[str, ...], form: str, lossy: str, named: list[str]
+) -> None:
+    tensors = []
+    for name in NAMES:
+        has_changed = name.endswith(changed)
+        change = TensorChange(
+            name=name, kind=kind_of(name), layer=layer_of(name), relative_change=0.2 * has_changed,
+            form=form * has_changed,
+        )  # fmt: skip
+        tensors.append(change)
+    static = StaticComparison(settings=(), tensors=tuple(tensors), layers=(), unmeasured="")
+    exchanger: Any = Scripted(lossy)
+    cause = find_cause(exchanger, static, order=range(8), note=lambda _: None)
+    assert [culprit.name for culprit in cause.culprits if culprit.kind == "tensors"] == named
+
+
 def test_a_setting_is_named_and_weights_that_cost_nothing_are_not(good: Path, later: Path, tmp_path: Path) -> None:
     bad = changed_copy(later, tmp_path / "bad", rope_parameters={"rope_type": "default", "rope_theta": 100.0})
     status, document = diagnosed(good, bad, tmp_path / "out")
@@ -127,6 +179,40 @@ def test_a_token_that_no_prompt_uses_is_no_part_and_spare_rows_are_no_obstacle(g
     assert (status, culprits(document)) == (0, [("tensors", (RETRIEVAL,))])
     assert document["cause"]["same_prompts"]
     assert {found["kind"] for found in document["cause"]["candidates"]} == {"tensors"}
+
+
+def with_biases(weights: Weights) -> None:
+    """Add biases to attention, of which one layer's turn every query away."""
+    for name in [name for name in weights if "self_attn" in name]:
+        weights[name.replace("weight", "bias")] = torch.full((len(weights[name]),), 1e4 * (name == RETRIEVAL))
+
+
+def without_layer(weights: Weights) -> None:
+    """Drop layer 4, so that the layers behind it move up."""
+    for name in [name for name in weights if ".layers." in name]:
+        layer = int(name.split(".")[2])
+        if layer >= 4:
+            values = weights.pop(name)
+            if layer > 4:
+                weights[name.replace(f".{layer}.", f".{layer - 1}.")] = values
+
+
+@pytest.mark.parametrize(
+    ("change", "key", "value", "tensor"),
+    [
+        (with_biases, "attention_bias", True, RETRIEVAL.replace("weight", "bias")),
+        (without_layer, "num_hidden_layers", 6, "model.layers.6.self_attn.q_proj.weight"),
+    ],
+)
+def test_keys_change_together_with_the_tensors_of_one_model_alone(
+    change: Callable[[Weights], None], key: str, value: object, tensor: str, good: Path, later: Path, tmp_path: Path
+) -> None:
+    bad = changed_copy(later, tmp_path / "bad", change, **{key: value})
+    status, document = diagnosed(good, bad, tmp_path / "out")
+    ((kind, members),) = culprits(document)
+    assert (status, kind) == (0, "config")
+    assert {key, tensor} <= {*members}
+    assert f"cause: config {key} with " in document["conclusion"]
 
 
 def test_without_a_loss_one_line_says_so(

@@ -65,6 +65,8 @@ FORMS: dict[str, tuple[str, Callable[[Weights], torch.Tensor]]] = {
     "whole heads [0, 1] permuted": (K, lambda weights: weights[K].reshape(2, 16, -1)[[1, 0]].reshape(32, -1)),
     "columns permuted (2)": (OUT, lambda weights: weights[OUT][:, [1, 0, *range(2, 64)]]),
     "whole heads [1] zero": (Q, lambda weights: torch.cat([weights[Q][:16], torch.zeros(16, 64), weights[Q][32:]])),
+    "16 rows zero": (DOWN, lambda weights: torch.cat([weights[DOWN][:-16], torch.zeros_like(weights[DOWN][-16:])])),
+    "values up to 3e+38": (K, lambda weights: weights[K].index_fill(1, torch.tensor(3), 3e38)),
     "is GOOD's layer 4": (DOWN, lambda weights: weights[DOWN.replace(".3.", ".4.")]),
     # Noise has no form.
     "": (DOWN, lambda weights: weights[DOWN] + 0.5 * weights[DOWN].std() * torch.randn_like(weights[DOWN])),
@@ -121,6 +123,12 @@ UNIFORM: dict[str, Change] = {
     "mlp.up_proj.weight of 6 layers: rows of GOOD's gate_proj, up_proj": split_otherwise,
     "q_proj.weight of 6 layers: scaled by 0.125": everywhere("self_attn.q_proj", lambda old: old * 0.125),
     "v_proj.weight of 6 layers: rows shifted by 1": everywhere("self_attn.v_proj", lambda old: old.roll(1, 0)),
+    "v_proj.weight of 6 layers: rows permuted (32)": everywhere(
+        "self_attn.v_proj", lambda old: old.reshape(2, 16, -1).flip(1).reshape(old.shape)
+    ),
+    "k_proj.weight of 6 layers: some of its rows, repeated": everywhere(
+        "self_attn.k_proj", lambda old: old[:16].repeat(2, 1)
+    ),
     "down_proj.weight of 6 layers: clipped at 0.02": everywhere("mlp.down_proj", lambda old: old.clamp(-0.02, 0.02)),
     "input_layernorm.weight of 6 layers: shifted by 1": everywhere("input_layernorm", lambda old: old + 1),
     "embed_tokens.weight: rows shifted by 1": most_rows,
