@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from longctx.ci.gate.formats import ResultsError, ScoredSample
 from longctx.ci.gate.load import Place, Reading, Results, load
-from longctx.ci.gate.records import ResultsError, ScoredSample
 from longctx.fixtures.checkpoints.checkpoint import Checkpoint
 from longctx.fixtures.lengths import format_length
 from longctx.fixtures.outside_files import absolute

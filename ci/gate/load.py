@@ -16,8 +16,7 @@ from typing import Any
 import msgspec
 from msgspec import structs
 
-from longctx.ci.gate.formats import FORMATS, format_of
-from longctx.ci.gate.records import Content, ResultFile, ResultsError, ScoredSample
+from longctx.ci.gate.formats import FORMATS, Content, ResultFile, ResultsError, ScoredSample, format_of
 from longctx.fixtures.outside_files import MIB, errors_as, expanded, read_outside
 from longctx.fixtures.shown_text import known_names
 from longctx.plugins.report.tables import counted
@@ -86,9 +85,11 @@ def load(source: str | Path | Sequence[Mapping[str, object]], reading: Reading, 
                 known = attempts.setdefault(_identity(sample, attempts), [])
                 if any(other.repeat == sample.repeat for other in known):
                     raise ResultsError(f"{name}: sample {sample.id} of {task} occurs twice; remove one of them")
-                place = f"{name}: {metric} of sample {sample.id} of {task}"
-                score = _share(sample.scores[metric], place, reading, is_lower_better=metric in lower)
-                known.append(structs.replace(sample, score=score))
+                try:
+                    score = _share(sample.scores[metric], reading)
+                except ValueError as error:
+                    raise ResultsError(f"{name}: {metric} of sample {sample.id} of {task} is {error}") from None
+                known.append(structs.replace(sample, score=1 - score if metric in lower else score))
         if attempts:
             samples[task, length] = {identity: _mean(known) for identity, known in attempts.items()}
     if not samples:
@@ -304,7 +305,8 @@ def _metrics(chosen: Mapping[Place, Sequence[ScoredSample]], reading: Reading, n
         possible = named or [metric for metric in metrics if metric == main[task]] or list(metrics)
         if len(possible) > 1:
             raise ResultsError(f"{name}: {task} has {', '.join(possible)}; choose one with --metric")
-        compared[task] = possible[0]
+        # Without a score, the task is left out.
+        compared[task] = possible[0] if possible else ""
     return compared
 
 
@@ -320,8 +322,8 @@ def _is_lower_better(metric: str, reading: Reading) -> bool:
     return reading.lower_is_better or metric.partition(",")[0].lower() in LOWER_IS_BETTER
 
 
-def _share(score: object, place: str, reading: Reading, *, is_lower_better: bool) -> float:
-    """Return a score from 0 to 1, of which more is better; raise ResultsError for one that is none."""
+def _share(score: object, reading: Reading) -> float:
+    """Return a score from 0 to 1; raise ValueError for one that is none."""
     if isinstance(score, str):
         score = {"true": 1, "false": 0}.get(score.strip().lower(), score)
     try:
@@ -329,10 +331,9 @@ def _share(score: object, place: str, reading: Reading, *, is_lower_better: bool
     except (TypeError, ValueError):
         number = math.nan
     scale = 1.0 if reading.scale is None else reading.scale
-    # NaN is in no range.
+    if not math.isfinite(number):
+        raise ValueError(f"{str(score)[:40]}; write a number")
     if not 0 <= number <= scale:
-        if not math.isfinite(number):
-            raise ResultsError(f"{place} is {str(score)[:40]}; write a number")
         advice = "give --scale with the best score, such as --scale 100" if reading.scale is None else "see --scale"
-        raise ResultsError(f"{place} is {str(score)[:40]}, not from 0 to {scale:g}; {advice}")
-    return 1 - number / scale if is_lower_better else number / scale
+        raise ValueError(f"{str(score)[:40]}, not from 0 to {scale:g}; {advice}")
+    return number / scale

@@ -261,6 +261,12 @@ ODD: dict[str, tuple[Make, int, str]] = {
     "torn last line": (torn, 1, r"its last line is torn.*the candidate has too few samples"),
     "damaged line": (text(b'{"id": 1, "score": 1}\n{"id": 2, sco\n{"id": 3, "score": 1}\n', "new.jsonl"), 4,
                      r"new.jsonl, line 2: cannot be read"),
+    "a log without metrics": (
+        both([{**line, "metrics": []} for line in lm_eval_lines(rows(tasks=["a"]))]), 4, r"has no scored sample",
+    ),
+    "a row that is no object": (
+        text(b'{"id": 1, "score": 1}\n[1]\n', "new.jsonl"), 4, r"new.jsonl, line 2: is no object with the keys",
+    ),
     "a missing column": (text(b"id,task\n1,a\n"), 4, r"new.csv: has no results of a known format; known are longctx"),
     "a short row": (text(b"id,score,task\n1,1\n"), 4, r"new.csv, line 2: 2 columns, not 3; write a value for each"),
     "empty": (text(b""), 4, r"new.csv: is empty; give a file, a folder or a glob"),
