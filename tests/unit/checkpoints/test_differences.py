@@ -72,6 +72,9 @@ KINDS: dict[str, tuple[Change, tuple[Difference, ...]]] = {
         write("generation_config.json", '{"eos_token_id": [2, 3], "transformers_version": "5"}'),
         (Difference(part="generation_config", name="eos_token_id", baseline="2", model="[2, 3]"),),
     ),
+    "neutral settings of generation": (
+        write("generation_config.json", '{"eos_token_id": 2, "repetition_penalty": 1.0, "do_sample": false}'), (),
+    ),
     "no generation config": (
         remove("generation_config.json"), (Difference(part="generation_config", name="eos_token_id", baseline="2"),),
     ),
