@@ -148,12 +148,13 @@ class Pairs:
     @classmethod
     def of(cls, queue: ClusteredQueue, scores: Scores, baseline: Scores) -> Pairs:
         """Return the pairs that the scores of both models make."""
-        differences = queue.weighted_means({ref: scores[ref] - baseline[ref] for ref in scores.keys() & baseline})
+        changed = {ref: scores[ref] - baseline[ref] for ref in scores.keys() & baseline}
+        differences = queue.weighted_means(changed)
         return cls(
             queue=queue,
             differences=differences,
             baseline=queue.weighted_means(baseline, len(differences)),
-            changes=queue.weighted_means({ref: abs(scores[ref] - baseline[ref]) for ref in scores.keys() & baseline}),
+            changes=queue.weighted_means({ref: abs(difference) for ref, difference in changed.items()}),
         )
 
     def __len__(self) -> int:

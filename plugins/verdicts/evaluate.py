@@ -144,7 +144,7 @@ class GateEvaluator:
             verdict,
             verdict="error" if problem else "not measured",
             because="error" if problem else "missing tasks",
-            detail=problem or first_of(missing, "task"),
+            detail=problem or first_task(missing),
             samples=sum(len(result.outcomes) for result in results),
             of=sum(len(case.planned) for case in cases.values()),
         )
@@ -237,12 +237,12 @@ class GateEvaluator:
         )  # fmt: skip
 
 
-def first_of(names: Sequence[str], noun: str) -> str:
-    """Return the first name and the number of the others, as in "vt and 2 more tasks"."""
+def first_task(names: Sequence[str]) -> str:
+    """Return the first task and the number of the others, as in "vt and 2 more tasks"."""
     rest = len(names) - 1
-    if rest < 0:
-        return f"all {noun}s"
-    return names[0] if not rest else f"{names[0]} and {rest} more {noun}{'s' if rest > 1 else ''}"
+    if rest < 1:
+        return names[0] if names else "all tasks"
+    return f"{names[0]} and {rest} more task{'s' if rest > 1 else ''}"
 
 
 def blocks(verdict: Verdict, *, narrowed: bool) -> bool:

@@ -18,7 +18,7 @@ from longctx.fixtures.lengths import format_length
 from longctx.fixtures.records import Case, PairedChange, Reason, Verdict, VerdictWord
 from longctx.fixtures.records.report_parts import Interval, MeanEstimate
 from longctx.plugins.evidence.clusters import ClusteredQueue, SampleRef
-from longctx.plugins.evidence.e_process import TIE_TOLERANCE
+from longctx.plugins.evidence.e_process import TIE_TOLERANCE, Floats
 from longctx.plugins.evidence.haystacks import correlation, difference_interval, level_interval
 from longctx.plugins.evidence.points import to_points
 from longctx.plugins.evidence.sequential import (
@@ -35,7 +35,7 @@ from longctx.plugins.evidence.sequential import (
 from longctx.plugins.evidence.statistics import paired_interval, stratified_interval
 from longctx.plugins.thresholds.records import COMPARED_KINDS, Gate
 from longctx.plugins.verdicts.diagnoses import flips
-from longctx.plugins.verdicts.evaluate import GateEvaluator, first_of
+from longctx.plugins.verdicts.evaluate import GateEvaluator, first_task
 from longctx.plugins.verdicts.hypotheses import RULER, gate_family
 from longctx.plugins.verdicts.panels import Comparison, Panel
 
@@ -193,7 +193,7 @@ def regression_verdicts(evaluator: GateEvaluator) -> tuple[Verdict, ...]:
                 known = decided.get((gate.name, family, length))
                 verdict = _verdict(evaluator, gate, gate.verdict_name(length), length, cases, known)
                 if missing := [task for task in tasks if task not in selected]:
-                    detail = first_of(missing, "task")
+                    detail = first_task(missing)
                     verdict = replace(verdict, verdict="not measured", because="missing tasks", detail=detail)
                 verdicts.append(verdict)
     return tuple(verdicts)
@@ -306,18 +306,14 @@ def _mean_loss(pairs: Pairs, alpha: float) -> MeanEstimate:
     """Return the mean difference, model - baseline."""
     queue, differences = pairs.queue, pairs.differences
     planned = paired_interval(differences, alpha=alpha, population=len(queue.clusters), strata=queue.drawn_strata)
-    low, high = difference_interval(queue.case_strata(differences), alpha=alpha)
-    mean, of_model = to_points(queue.mean_difference(differences)), (to_points(low), to_points(high))
-    return MeanEstimate(mean=mean, interval=_in_points(queue, planned), model_interval=of_model)
+    return _estimate(queue, differences, planned, difference_interval(queue.case_strata(differences), alpha=alpha))
 
 
 def _mean_change(pairs: Pairs, alpha: float) -> MeanEstimate:
     """Return the mean change of a score, for the better or worse."""
     queue, changes = pairs.queue, pairs.changes
     planned = stratified_interval(changes, queue.strata, alpha=alpha)
-    low, high = level_interval(queue.case_strata(changes), alpha=alpha)
-    mean, of_model = to_points(queue.mean_difference(changes)), (to_points(low), to_points(high))
-    return MeanEstimate(mean=mean, interval=_in_points(queue, planned), model_interval=of_model)
+    return _estimate(queue, changes, planned, level_interval(queue.case_strata(changes), alpha=alpha))
 
 
 def _changed_share(pairs: Pairs, alpha: float) -> MeanEstimate:
@@ -327,6 +323,9 @@ def _changed_share(pairs: Pairs, alpha: float) -> MeanEstimate:
     return _mean_change(replace(pairs, changes=differ), alpha)
 
 
-def _in_points(queue: ClusteredQueue, bounds: Interval) -> Interval:
-    low, high = (to_points(max(-1.0, min(1.0, queue.scale * bound))) for bound in bounds)
-    return low, high
+def _estimate(queue: ClusteredQueue, values: Floats, planned: Interval, of_model: Interval) -> MeanEstimate:
+    """Return the mean of weighted values in points; `planned` is the interval about the mean of the weighted values."""
+    low, high = (to_points(max(-1.0, min(1.0, queue.scale * bound))) for bound in planned)
+    model_low, model_high = map(to_points, of_model)
+    mean = to_points(queue.mean_difference(values))
+    return MeanEstimate(mean=mean, interval=(low, high), model_interval=(model_low, model_high))
