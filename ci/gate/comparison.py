@@ -242,7 +242,7 @@ def pair(base: Results, candidate: Results, required: Collection[str]) -> Pairs:
     if new:
         lone.append(f"tasks of {candidate.name} alone: {counted(new, MOST_NAMED)}")
     known_tasks = {task for task, _ in base.samples}
-    for task in required:
+    for task in dict.fromkeys(required):
         if names.get(task, task) not in known_tasks:
             like = replace(results[0].case, id=task, task=_shown_names([task])[task], texts=(), only=())
             results.append(_failed(like, f"{base.name} has no sample of it; measure it"))

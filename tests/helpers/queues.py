@@ -20,10 +20,7 @@ ASPECTS = {"n1": "retrieval", "n2": "retrieval", "vt": "tracing"}
 REFERENCE = Reference(
     source="a model", scores={"mean": 80.0, "retrieval": 90.0, "tracing": 50.0, "aggregation": 50.0, "qa": 50.0}
 )
-LEVEL = Gate(
-    name="level", kind="level", aspect=None, category=None, tasks=(), above=None, blocking=True, lengths=(),
-    at_least=None, rising=False,
-)  # fmt: skip
+LEVEL = Gate(name="level", kind="level")
 
 Scores = Mapping[SampleRef, float]
 
