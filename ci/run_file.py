@@ -12,8 +12,7 @@ from typing import Any, Literal
 from longctx.fixtures.cli import print_line
 from longctx.fixtures.outside_files import absolute, read_outside
 from longctx.fixtures.shown_text import known_names
-from longctx.plugins.config.option import PATHS, Caller, Option
-from longctx.plugins.config.options import OPTIONS, RUN_OPTIONS, declared_by, removed_option
+from longctx.plugins.config.options import OPTIONS, PATHS, RUN_OPTIONS, Caller, Option, declared_by, removed_option
 
 NAME = "longctx.toml"
 # All tables of a file but the top, which has no name.

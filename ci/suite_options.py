@@ -13,8 +13,7 @@ from pathlib import Path
 from longctx.fixtures.installation import CASES_DIRECTORY
 from longctx.fixtures.tasks import find_tasks_files, known_families, required_scores, split_tasks
 from longctx.plugins.config.invocation import pytest_command
-from longctx.plugins.config.option import Option
-from longctx.plugins.config.options import declare, refused_option
+from longctx.plugins.config.options import Option, declare, refused_option
 from longctx.plugins.thresholds.read import load_thresholds
 from longctx.plugins.thresholds.records import SHIPPED, Thresholds, ThresholdsError
 

@@ -15,8 +15,7 @@ import shtab
 from longctx.cli import COMMANDS, HELP, VERSION, Command, import_command
 from longctx.fixtures.cli import CommandParser, print_line
 from longctx.fixtures.tasks import SUITES, TASKS
-from longctx.plugins.config.option import PATHS
-from longctx.plugins.config.options import OPTIONS, RUN_OPTIONS, add_own_options, declare
+from longctx.plugins.config.options import OPTIONS, PATHS, RUN_OPTIONS, add_own_options, declare
 
 INSTALL = {
     "bash": "longctx completion bash > ~/.local/share/bash-completion/completions/longctx",

@@ -27,8 +27,7 @@ from longctx.fixtures.records.report import report_data
 from longctx.plugins.config.invocation import Invocation
 from longctx.plugins.config.materials import Materials
 from longctx.plugins.config.models import load_formatter
-from longctx.plugins.config.option import NOT_TAKEN, Caller
-from longctx.plugins.config.options import RUN_OPTIONS, run_parser
+from longctx.plugins.config.options import NOT_TAKEN, RUN_OPTIONS, Caller, run_parser
 from longctx.plugins.config.resolve import check_values, describe_run, prepare
 from longctx.plugins.config.run import Run
 from longctx.plugins.journal import Heartbeat, Journal, JournalError

@@ -11,8 +11,7 @@ from typing import NoReturn
 from longctx.ci.run_file import RunFileError, command_options, run_options, split_config
 from longctx.fixtures.cli import report_wrong_use
 from longctx.plugins.config.invocation import SHORT_ID, pytest_command
-from longctx.plugins.config.option import Caller
-from longctx.plugins.config.options import RUN_OPTIONS, run_parser
+from longctx.plugins.config.options import RUN_OPTIONS, Caller, run_parser
 
 # Options of pytest without a value.
 SHORT_FLAGS = re.compile(r"-[qvxsl]+")

@@ -26,8 +26,7 @@ from longctx.fixtures.records.report import JsonReport, ReportVerdict
 from longctx.fixtures.shown_text import visible, visible_data, visible_line, without_commands
 from longctx.plugins.collection import usage_error
 from longctx.plugins.config.invocation import typed_command
-from longctx.plugins.config.option import PATHS, Option
-from longctx.plugins.config.options import REPORT_OPTIONS, RUN_OPTIONS
+from longctx.plugins.config.options import PATHS, REPORT_OPTIONS, RUN_OPTIONS, Option
 from longctx.plugins.gate_tests import passed_report
 from longctx.plugins.report.document import document
 from longctx.plugins.report.markdown import markdown

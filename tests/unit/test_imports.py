@@ -51,8 +51,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "plugins.thresholds": (),
     "plugins.verdicts": ("plugins.evidence", "plugins.thresholds"),
     # The table of options, from which every command takes them, and the command line that starts a run.
-    "plugins.config.option": (),
-    "plugins.config.options": ("plugins.config.option",),
+    "plugins.config.options": (),
     "plugins.config.invocation": ("plugins.config.options",),
     "plugins.config.run_facts": ("fixtures.checkpoints", "plugins.thresholds"),
     # The one place where options, files and checkpoints become values; all below take them from here.
@@ -82,7 +81,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "longctx": ("fixtures", "plugins", "ci"),
     # Drives pytest as a process of its own; reads what that wrote.
     "ci": ("fixtures.checkpoints", "fixtures.diagnosis", "fixtures.tasks", "fixtures.tokenization",
-        "plugins.config.invocation", "plugins.config.option", "plugins.config.options",
+        "plugins.config.invocation", "plugins.config.options",
         "plugins.journal", "plugins.report", "plugins.thresholds", "plugins.verdicts"),
     # Reads the results of other programs, and makes the report of a run of them.
     "ci.gate": ("fixtures.checkpoints", "fixtures.scoring", "plugins.config.run_facts", "plugins.journal",

@@ -14,8 +14,7 @@ from longctx.ci.run_file import RunFileError, _unused_keys, read_run_file, run_o
 from longctx.ci.watch.__main__ import _parse as parse_watch
 from longctx.fixtures.tasks.questions.read_tasks import shipped_suites
 from longctx.measurement import _arguments as parse_keywords
-from longctx.plugins.config.option import Caller, Option
-from longctx.plugins.config.options import OPTIONS, RUN_OPTIONS, declared_by
+from longctx.plugins.config.options import OPTIONS, RUN_OPTIONS, Caller, Option, declared_by
 from longctx.plugins.thresholds.records import SHIPPED
 from tests.helpers.paths import REPOSITORY
 
