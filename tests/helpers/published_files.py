@@ -24,7 +24,7 @@ def own_caches(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mon
 
 @pytest.fixture
 def write(tmp_path: Path) -> Write:
-    """Return a function that writes JSON, JSON lines or raw text to the data directory; it compresses `.gz` files."""
+    """Return a function that writes JSON, JSON lines or text, compressed for `.gz`, or bytes as they are."""
 
     def put(name: str, data: Any) -> Path:
         path = tmp_path / name
@@ -36,7 +36,7 @@ def write(tmp_path: Path) -> Write:
             content = "".join(json.dumps(record) + "\n" for record in data).encode()
         else:
             content = data.encode() if isinstance(data, str) else json.dumps(data).encode()
-        path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+        path.write_bytes(gzip.compress(content) if name.endswith(".gz") and not isinstance(data, bytes) else content)
         return path
 
     return put

@@ -35,8 +35,6 @@ def test_sources_names_exactly_the_sets_that_exist(write: Write, tmp_path: Path)
     assert corpora.published_set("nq") is None
     assert corpora.published_set("infbench_qa") is corpora.published_set("infbench_qa")
     assert Corpora().published_set("infbench_qa") is None
-    with pytest.raises(KeyError, match="no published set 'squad'"):
-        corpora.published_set("squad")
 
 
 def test_nothing_is_parsed_before_its_first_use(write: Write, tmp_path: Path) -> None:
@@ -102,9 +100,7 @@ LAW_CASE = {"id": "c0", "sources": ["Filed."], "summary/long": "Long.", "summary
 def test_a_fault_in_a_file_is_reported_in_one_line(
     name: str, file: str, data: Any, fault: str, write: Write, tmp_path: Path
 ) -> None:
-    path = write(file.removesuffix(".gz") if isinstance(data, bytes) else file, data)
-    if file.endswith(".gz"):
-        path = path.rename(path.with_name(f"{path.name}.gz"))
+    path = write(file, data)
     with pytest.raises(CorpusError) as raised:
         open_set(tmp_path, name)[0]
     assert str(raised.value).startswith(f"--data-dir: {path}: expected ")

@@ -5,10 +5,12 @@ from __future__ import annotations
 import tomllib
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import pytest
 
 from longctx.fixtures.cases import cases_that_cannot_fit
+from longctx.fixtures.corpora import load_corpora
 from longctx.fixtures.preflight import fill_ratio
 from longctx.fixtures.records import Sample
 from longctx.fixtures.tasks import TASKS
@@ -79,6 +81,13 @@ def test_a_sample_of_large_units_is_full_where_small_steps_change_nothing() -> N
     task = replace(TASKS["vt"], compose=lambda spec: partial(stepped, spec.input_tokens - 2))
     sample = task.sample(4096, 0, seed=0, tokenizer=formatter(), corpora=GENERATED)
     assert sample.prompt.length_tokens == 4096 - task.generation_tokens - 40
+
+
+def test_essays_begin_again_behind_their_end(tmp_path: Path) -> None:
+    (tmp_path / "PaulGrahamEssays.json").write_text('{"text": "One here. Two here. Three here."}')
+    corpora = load_corpora(tmp_path)
+    sample = RULER["niah_single_2"].sample(2048, 0, seed=0, tokenizer=formatter(), corpora=corpora)
+    assert sample.context.count("Three here. One here.") > 20
 
 
 def stepped(most: int, token_budget: int) -> Draft:
