@@ -1,10 +1,13 @@
-"""The choice of the samples that tell good steps from bad ones."""
+"""The choice of the samples that tell good steps from bad ones, and the probability that the result shows."""
 
 from __future__ import annotations
+
+import pytest
 
 from longctx.ci.bisect.journal_stats import Flip
 from longctx.ci.bisect.measurements import telling_samples
 from longctx.ci.bisect.posterior import EndpointVotes
+from longctx.ci.bisect.report import _percent
 
 
 def flip(index: int, before: float, after: float, case: str = "a") -> Flip:
@@ -51,3 +54,10 @@ def test_a_reading_ends_at_the_first_unanswered_context() -> None:
     good = {("a", index): 1.0 for index in range(3)}
     assert telling.reading(good, {first: 0.0}, 3).losses == (1.0,)
     assert telling.reading(good, {second: 0.0}, 3).samples == 0
+
+
+@pytest.mark.parametrize(
+    ("probability", "text"), [(0.98999, "98.9 %"), (0.99, "99 %"), (0.9999, "99.9 %"), (1.0, "99.9 %")]
+)
+def test_a_probability_is_rounded_down_and_never_certain(probability: float, text: str) -> None:
+    assert _percent(probability) == text
