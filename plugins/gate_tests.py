@@ -15,7 +15,7 @@ import pytest
 
 from longctx.fixtures.installation import CASES_DIRECTORY
 from longctx.fixtures.records import Verdict
-from longctx.fixtures.shown_text import visible_line
+from longctx.fixtures.shown_text import shown_columns, visible_line, wrapped
 from longctx.plugins.collection import cases_of, is_thresholds_file, parameter_id, usage_error
 from longctx.plugins.config.invocation import CONFTEST
 from longctx.plugins.report.gate_reasons import reason_text
@@ -123,7 +123,8 @@ def look_at_gates(config: pytest.Config) -> None:
     reporter = config.pluginmanager.get_plugin("terminalreporter")
     if reporter is not None:
         for line in [*lines[:MOST_NAMED], *more]:
-            reporter.write_line(visible_line(line), yellow=True)
+            for part in wrapped(visible_line(line), shown_columns(reporter.isatty)):
+                reporter.write_line(part, yellow=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import textwrap
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +12,7 @@ from longctx.fixtures.cases import max_case_tokens
 from longctx.fixtures.lengths import format_length
 from longctx.fixtures.memory import GIB, estimated_memory, gpu_memory_bytes
 from longctx.fixtures.records import Case
-from longctx.fixtures.shown_text import visible_line
+from longctx.fixtures.shown_text import INDENT, shown_columns, visible_line, wrapped
 from longctx.fixtures.tasks import TASKS
 from longctx.plugins.config.materials import judged_samples
 from longctx.plugins.config.run import Run, finished_journal
@@ -29,7 +27,6 @@ from longctx.plugins.stash import CONTROLLER, PLANNED_WORKERS, RUN
 from longctx.plugins.verdicts.hypotheses import RULER, build_panels
 from longctx.plugins.verdicts.panels import Panel
 
-INDENT = 11
 # The samples to the verdict on a mean at one length, in the median over the curves of 17 models (RULER, Table 3) with
 # 6500 planned samples: `python -m benchmarks.false_verdicts`.
 MEDIAN_SAMPLES = 138
@@ -62,19 +59,19 @@ def print_costs(config: pytest.Config) -> None:
         lines += [_planned_line(run, cases, workers), *_misfit_lines(run, cases), *_power_lines(run, cases)]
     if reporter is not None:
         for line in lines:
-            reporter.write_line(visible_line(line))
+            for part in wrapped(visible_line(line), shown_columns(reporter.isatty)):
+                reporter.write_line(part)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     if config.option.plan and RUN in config.stash:
         run, selected = config.stash[RUN], config.stash[CONTROLLER].selected
         terminalreporter.section("plan")
-        columns = shutil.get_terminal_size().columns
         for line in map(visible_line, _plan_lines(run, selected, config.stash.get(PLANNED_WORKERS, 1))):
             parts = [line]
             # A log, which has no width, gets whole lines.
             if terminalreporter.isatty:
-                parts = textwrap.wrap(line, columns, subsequent_indent=" " * INDENT)
+                parts = wrapped(line, shown_columns(True))
             for part in parts:
                 terminalreporter.write_line(part)
 

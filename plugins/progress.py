@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import math
-import shutil
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
+from statistics import fmean
 
 import pytest
 
 from longctx.fixtures.engines import EngineError
 from longctx.fixtures.lengths import format_length
-from longctx.fixtures.shown_text import visible_line
+from longctx.fixtures.shown_text import shown_columns, visible_line, wrapped
 from longctx.plugins.evidence.clusters import SampleRef
 from longctx.plugins.evidence.points import to_points
 from longctx.plugins.evidence.statistics import stratified_interval
@@ -59,10 +59,14 @@ def _panel_line(
     if tests:
         queue = panel.queue(tests[0].case_ids)
         values = queue.weighted_means(scores, status.analyses[tests[0]].clusters)
-        if len(values):
+        by_case = {ref.case_id: list[float]() for ref in queue.refs}
+        for ref in queue.refs:
+            by_case[ref.case_id] += [scores[ref]] if ref in scores else []
+        # Reports show the mean of the cases' means too; some of the cases alone say nothing about it.
+        if len(values) and all(by_case.values()):
             low, high = (to_points(queue.scale * end) for end in stratified_interval(values, queue.strata, alpha=0.01))
-            mean = to_points(queue.scale * float(values.mean()))
-            parts.append(f"{mean:.1f} [{low:.1f}, {min(100, high):.1f}]")
+            mean = to_points(fmean(map(fmean, by_case.values())))
+            parts.append(f"{mean:.1f} [{min(mean, low):.1f}, {max(mean, min(100, high)):.1f}]")
         decisions = [status.analyses[hypothesis].decision for hypothesis in tests]
         parts.append("/".join(decision.verdict if decision else "undecided" for decision in decisions))
     for comparison, analysis in status.comparisons.items():
@@ -213,10 +217,11 @@ class _Progress:
         run = self.config.stash[RUN]
         baseline = run.baseline
         names = [run.options.model, *([baseline.name] if baseline is not None and baseline.checkpoint else [])]
-        waited = f"  {duration(seconds)}" if seconds >= 1 else ""
+        # A terminal cuts the end of a long line, and the time must be seen to move.
+        waited = f"{duration(seconds)}  " if seconds >= 1 else ""
         begun = "loading" if run.endpoint is None else "waiting for"
         # A path may hold any character.
-        return f"{begun} {visible_line(' and '.join(names))}: first answers ...{waited}"
+        return f"{waited}{begun} {visible_line(' and '.join(names))}: first answers ..."
 
     def _write(self, line: str, *, done: bool) -> None:
         # Without workers, pytest captures the output of the test that is running.
@@ -226,12 +231,14 @@ class _Progress:
             if self._dirty:
                 self.reporter.write("\n")
                 self._dirty = False
+            columns = shown_columns(self.live)
             if self.live and not done:
                 # A line that wraps could not be erased.
-                self.reporter.rewrite(line[: shutil.get_terminal_size().columns - 1], erase=True)
+                self.reporter.rewrite(line[: columns - 1], erase=True)
                 self._shown = True
-            else:
-                self.reporter.write_line(line)
+                return
+            for part in wrapped(line, columns):
+                self.reporter.write_line(part)
 
     def _clear(self) -> None:
         if self._shown:

@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import re
-import shutil
 import sys
 import time
 from collections.abc import Generator, Mapping
@@ -23,7 +22,7 @@ from msgspec import structs
 from longctx.fixtures.atomic_files import write_file
 from longctx.fixtures.outside_files import absolute
 from longctx.fixtures.records.report import JsonReport, ReportVerdict
-from longctx.fixtures.shown_text import visible, visible_data, visible_line, without_commands
+from longctx.fixtures.shown_text import shown_columns, visible, visible_data, visible_line, without_commands
 from longctx.plugins.collection import usage_error
 from longctx.plugins.config.invocation import typed_command
 from longctx.plugins.config.options import PATHS, REPORT_OPTIONS, RUN_OPTIONS, Option
@@ -35,7 +34,7 @@ from longctx.plugins.report.scalars import ScalarsError, check_extra, write_tens
 from longctx.plugins.report.sections.suites import means
 from longctx.plugins.report.summary import RunSummary
 from longctx.plugins.report.tables import plural
-from longctx.plugins.report.terminal import COLUMNS, inspection_lines, invariance_lines, terminal_summary, verdict_lines
+from longctx.plugins.report.terminal import inspection_lines, invariance_lines, terminal_summary, verdict_lines
 from longctx.plugins.stash import CONTROLLER, EVALUATION, INVARIANCE, RUN
 
 START = pytest.StashKey[tuple[str, float]]()
@@ -128,8 +127,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     findings = config.stash.get(INVARIANCE, ())
     lines = invariance_lines(findings)
-    # A log has no width of its own.
-    columns = min(COLUMNS, shutil.get_terminal_size().columns) if sys.stdout.isatty() else COLUMNS
+    columns = shown_columns(sys.stdout.isatty())
     if SHOWN in config.stash:
         # A run of --invariance alone has no cases to sum up.
         lines += terminal_summary(config.stash[SHOWN], columns) if config.stash[SHOWN].cases else []

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -34,10 +33,10 @@ from longctx.fixtures.atomic_files import write_file
 from longctx.fixtures.cli import CommandParser, print_line, report_wrong_use
 from longctx.fixtures.outside_files import absolute
 from longctx.fixtures.records.report import JsonReport, ReportCase, ReportGate
-from longctx.fixtures.shown_text import visible_data
+from longctx.fixtures.shown_text import shown_columns, visible_data
 from longctx.plugins.report.document import document
 from longctx.plugins.report.summary import RunSummary
-from longctx.plugins.report.terminal import COLUMNS, terminal_summary, verdict_lines
+from longctx.plugins.report.terminal import terminal_summary, verdict_lines
 
 FAULTS = {"fail": "failure", "error": "error"}
 REPORTS = ("report_html", "report_md", "report_json", "junitxml")
@@ -91,7 +90,7 @@ def _report(comparison: Comparison, files: dict[str, Path]) -> int:
     summary = summarize(comparison, files)
     report = document(summary)
     shown = visible_data(report)
-    columns = min(COLUMNS, shutil.get_terminal_size().columns) if sys.stdout.isatty() else COLUMNS
+    columns = shown_columns(sys.stdout.isatty())
     for line, _ in terminal_summary(shown, columns):
         print_line(line)
     verdict = shown.verdict

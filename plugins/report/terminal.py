@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Sequence
 from dataclasses import replace
 
 from longctx.fixtures.records import Inspection, PropertyFinding
 from longctx.fixtures.records.report import JsonReport, ReportVerdict
-from longctx.fixtures.shown_text import visible_line
+from longctx.fixtures.shown_text import COLUMNS, INDENT, visible_line, wrapped
 from longctx.plugins.report.sections.comparison import comparison_notes
 from longctx.plugins.report.sections.cost import cost_notes
 from longctx.plugins.report.sections.engine import invariance_table, notes_of
@@ -33,9 +32,6 @@ from longctx.plugins.report.tables import (
 
 Line = tuple[str, dict[str, bool]]
 """A line's text and its markup, as pytest's terminal takes it."""
-COLUMNS = 100
-"""The most columns of a line; a narrower terminal gets shorter ones."""
-INDENT = 11
 NAME_WIDTH, LONGEST_NAME, CELL_WIDTH = 22, 40, 8
 LIKELIHOOD_WIDTH = 14
 SHOWN_PROBLEMS, SHOWN_CASES = 3, 5
@@ -199,13 +195,7 @@ def _row_text(name: str, texts: Sequence[str], width: int, cell_width: int) -> s
 
 
 def _wrapped(lines: Sequence[Line], columns: int) -> list[Line]:
-    """Return lines of at most `columns` columns; a continued line is indented like its text."""
-    shown: list[Line] = []
-    for text, markup in lines:
-        indent = " " * max(INDENT, len(text) - len(text.lstrip()))
-        parts = [text] if len(text) <= columns else textwrap.wrap(text, columns, subsequent_indent=indent)
-        shown += [(part, markup) for part in parts]
-    return shown
+    return [(part, markup) for text, markup in lines for part in wrapped(text, columns)]
 
 
 def _cut_start(text: str, width: int) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 
 import msgspec
 
@@ -145,3 +146,17 @@ def test_the_answers_of_a_baseline_count_as_progress(tmp_path: Path) -> None:
         assert progress.watcher.has_begun
         assert "  baseline 3  " in line
         assert f"{5 * 4009 / 11:,.0f} tokens/s" in line
+
+
+def test_the_mean_is_that_of_the_tasks_and_waits_for_all_of_them(tmp_path: Path) -> None:
+    with watched(tmp_path) as progress:
+        ruler = progress.panel("ruler", 4096)
+        progress.record(ruler, 5)
+        assert "[" not in progress.look()[0][0]
+        progress.record(ruler, 45, value=0.0, start=5)
+        by_task: dict[str, list[float]] = {}
+        for place, ref in enumerate(ruler.order[:50]):
+            by_task.setdefault(ref.case_id, []).append(100.0 * (place < 5))
+        mean = fmean(map(fmean, by_task.values()))
+        assert f"  {mean:.1f} [" in progress.look()[0][0]
+        assert abs(mean - 10) > 0.1, "the mean of all samples is another one"
