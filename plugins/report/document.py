@@ -224,6 +224,9 @@ def _case_entry(case: Case, result: CaseResult | None) -> ReportCase:
         examples=tuple(
             WrongExample(
                 index=outcome.index,
+                question=outcome.excerpt.question[-EXAMPLE_CHARACTERS:]
+                if case.source == "own" and outcome.excerpt
+                else "",
                 failure=outcome.score.failure,
                 expected=outcome.references,
                 got=outcome.generation.text[:EXAMPLE_CHARACTERS],

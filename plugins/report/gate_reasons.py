@@ -225,13 +225,13 @@ def _chance_text(verdict: Verdict, change: PairedChange) -> str:
     p_value = verdict.p_value
     if p_value is None or not (verdict.verdict == "fail" or verdict.because == "not shown"):
         return ""
-    place = f" in one of {change.comparisons} comparisons" if change.comparisons > 1 else ""
     of_run = 1.0 if p_value >= 1 else -math.expm1(change.comparisons * math.log1p(-p_value))
-    if of_run > MOST_SHOWN:
-        return f"; unchanged models lose as much{place} in most runs"
     bound = "fewer than " if of_run * MOST_RUNS < 1 else ""
-    runs = MOST_RUNS if bound else 1 / of_run
-    return f"; unchanged models lose as much{place} in {bound}1 of {_rounded(runs)} runs"
+    share = f"{bound}1 of {_rounded(MOST_RUNS if bound else 1 / of_run)}"
+    often = "most" if of_run > MOST_SHOWN else share
+    if change.comparisons > 1:
+        return f"; in {often} runs an unchanged model loses as much in one of its {change.comparisons} comparisons"
+    return f"; unchanged models lose as much in {often} runs"
 
 
 def _rounded(number: float) -> str:

@@ -22,6 +22,7 @@ from longctx.fixtures.outside_files import read_outside
 from longctx.fixtures.shown_text import known_names, visible_line
 from longctx.plugins.thresholds.records import (
     ASPECTS,
+    CATEGORIES,
     COMPARED_KINDS,
     SHIPPED,
     Aspect,
@@ -117,7 +118,15 @@ KEYS: Mapping[str, tuple[Any, ...]] = {
 _GAIN = Annotated[float, Meta(ge=0, le=100, description="a gain in nats per token, or a recovery from 0 to 100")]
 # The types that differ from these for one kind.
 KEYS_OF_KIND: Mapping[tuple[str, str], tuple[Any, ...]] = {
-    ("category", "category"): (Category,),
+    ("category", "category"): (
+        Annotated[
+            Category,
+            Meta(
+                description=f"one of HELMET's {', '.join(CATEGORIES)}; RULER's {', '.join(ASPECTS)} are "
+                'each an aspect of kind "level"'
+            ),
+        ],
+    ),
     ("likelihood", "above"): (_GAIN,),
 }
 _COMPARED = "name kind aspect tasks category blocking undecided lengths"
@@ -276,6 +285,9 @@ def _gate(values: Mapping[str, Any], known_tasks: Mapping[str, str]) -> Gate:
     if values.get("kind") == "worst_phase":
         raise ValueError(f'{place}: kind "worst_phase" was removed; remove the gate, or use kind "level"')
     kind = _converted(values, _NamedGate, place).kind
+    for key in KEYS.keys() & values.keys() - set(KINDS[kind].split()):
+        kinds = [other for other, keys in KINDS.items() if key in keys.split()]
+        raise ValueError(f"{place}: kind {kind!r} has no key {key!r}; it is one of {', '.join(kinds)}")
     given = msgspec.structs.asdict(_converted(values, GATE_TABLES[kind], place))
     try:
         if not given["name"].strip() or visible_line(given["name"]) != given["name"]:
@@ -322,6 +334,10 @@ def _tasks(given: Mapping[str, Any], known_tasks: Mapping[str, str]) -> tuple[st
         raise ValueError("tasks is empty; name at least one, or leave it out for the whole suite")
     for task in tasks:
         if task not in known_tasks:
+            if not re.fullmatch(r"[\w.-]*", task):
+                raise ValueError(
+                    f"tasks has {task!r}, and patterns are not read; write whole names (`{TASKS}`), or aspect"
+                )
             raise ValueError(f"unknown task {task!r}; {known_names(task, known_tasks, listed_by=TASKS)}")
     families = sorted({known_tasks[task] for task in tasks})
     if len(families) > 1:

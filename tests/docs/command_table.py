@@ -87,7 +87,8 @@ NOT_RUN = (
     "git clone", "cd longctx-gates", "python3 -m venv .venv", "pip install", "pip wheel", "uv tool install",
     "make .venv/.ready", "make check", "make examples", "make site", "make wheel", "inspect view", "git bisect run",
     "python -m benchmarks.ruler_referee", "python -m benchmarks.peers",
-    "longctx run --model runs/a/iter_0001000 --convert '/opt/megatron",
+    "longctx run --model runs/a/iter_0001000 --convert '/opt/megatron", "longctx run --model /checkpoints/latest",
+    "longctx run --model /ckpt --engine", "longctx gate out/hf.jsonl out/vllm.jsonl",
 )  # fmt: skip
 COMMAND_RUNS = {
     "longctx --version": CommandRun(shows="longctx "),

@@ -133,7 +133,8 @@ def _texts(notes: Sequence[Note]) -> list[str]:
 def _data_sources(document: JsonReport) -> list[str]:
     """Return how many cases read which texts."""
     directory = document.run.options.get("data_dir")
-    places = {"archive": "generated text", "published": f"published data{f' in {directory}' if directory else ''}"}
+    published = f"published data{f' in {directory}' if directory else ''}"
+    places = {"archive": "generated text", "published": published, "own": "your own questions"}
     counts = Counter(case.source for case in document.cases)
     return [f"{places.get(source, source)}: {plural(count, 'case', 'cases')}" for source, count in counts.items()]
 

@@ -114,7 +114,7 @@ def comparison_notes(report: JsonReport) -> list[Note]:
     regression = report.regression
     if regression is None:
         ended, known = report.run.ended_answers, report.run.answers_to_the_end
-        return notes("endings", [f"{ended} of {known} answers end by themselves"] if ended < known else [])
+        return notes("endings", [f"of {known} answers computed to their end, {ended} end by themselves"] if ended < known else [])
     cases = regression.cases.values()
     worse, better = sum(case.worse for case in cases), sum(case.better for case in cases)
     pairs = sum(case.pairs for case in cases)
@@ -149,7 +149,10 @@ def comparison_notes(report: JsonReport) -> list[Note]:
 
 def endings_text(endings: ReportEndings) -> str:
     """Return how many answers ended by themselves, and the places of end tokens if the model has lost some."""
-    counts = f"{endings.model} of {endings.pairs} answers end by themselves, {endings.baseline} of the baseline's"
+    counts = (
+        f"of {endings.pairs} answers computed to their end, {endings.model} end by themselves, {endings.baseline} of "
+        "the baseline's"
+    )
     if not endings.lost:
         return counts
     return (

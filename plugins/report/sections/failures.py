@@ -42,8 +42,10 @@ def failure_notes(document: JsonReport, most: int) -> list[Note]:
     example = ", the lowest ones:" if rows else ""
     shown = [Note(name="below 100", text=f"{count} of {len(document.cases)} cases{example}")]
     for row in rows:
-        score, kinds, expected, answer = (cell.text for cell in row.cells)
+        score, kinds, *asked, expected, answer = (cell.text for cell in row.cells)
         text = f"{row.name}: {score}, {kinds}"
+        if any(asked):
+            text += f"; asked {asked[0]!r}"
         # Result files of other programs may have scores alone.
         if expected:
             text += f"; expected {one_line(expected, TEXT_WIDTH)!r}, got {one_line(answer, TEXT_WIDTH)!r}"
@@ -64,13 +66,15 @@ def lowest_table(document: JsonReport, most: int) -> Table:
     wrong = [case for case in document.cases if case.examples]
     wrong.sort(key=lambda case: (case.task not in solved, case.score or 0, case.length))
     rows = []
+    has_questions = any(case.examples[0].question for case in wrong[:most])
     for case in wrong[:most]:
         example = case.examples[0]
+        asked = [one_line(example.question, 60)] if has_questions else []
         expected, answer = one_line(", ".join(example.expected), 60), one_line(example.got, 80) or "(empty)"
         kinds = Counter(case.failures).most_common(MOST_KINDS)
-        texts = (shown_number(case.score), shares_text(kinds), expected, answer)
+        texts = (shown_number(case.score), shares_text(kinds), *asked, expected, answer)
         rows.append(text_row(_short_id(case), *texts))
-    columns = ("score", "failures", "expected", "answer")
+    columns = ("score", "failures", *(["question"] if has_questions else []), "expected", "answer")
     return Table(name="Lowest-scoring cases", corner="lowest cases", columns=columns, rows=tuple(rows))
 
 

@@ -128,7 +128,9 @@ def _next_step(report: JsonReport, page: Path | None) -> str:
     if gate.verdict == "not measured" and report.is_of_files:
         return f"give results that have what {gate.name!r} lacks, or leave it out of the policy"
     if gate.verdict == "not measured":
-        return f'measure what it lacks (--lengths, -k); or leave it out: -k "not gate[{gate.name}]"'
+        is_alone = gate.kind in COMPARED_KINDS and report.regression is None
+        lack = "give --baseline" if is_alone else "measure what it lacks (--lengths, -k)"
+        return f'{lack}; or leave it out: -k "not gate[{gate.name}]"'
     if report.is_of_files:
         return answers
     place = f"{Path(report.run.options['thresholds']).name}::gate[{gate.name}]"
@@ -218,13 +220,17 @@ def warning_texts(document: JsonReport) -> list[str]:
     names = [gate.name for gate in document.gates if gate.kind in scores and 0 < gate.required <= LARGEST_SHARE]
     if names:
         texts.append(f"{', '.join(names[:NAMED_GATES])}: nearly every mean is above it; scores run from 0 to 100")
-    few = [case.planned for case in document.cases if case.planned < FEW_PLANNED]
+    small = [case for case in document.cases if case.planned < FEW_PLANNED]
+    few = [case.planned for case in small]
     if few:
         least = f"{min(few)}" if min(few) == max(few) else f"at least {min(few)}"
+        remedy = "compare more samples" if document.is_of_files else "give more --samples"
+        if {case.source for case in small} == {"own"}:
+            remedy = "add questions to the file"
         cases = plural(len(few), "case has", "cases have")
         texts.append(
             f"{cases} fewer than {FEW_PLANNED} planned samples ({least}): a verdict about these samples says little "
-            f"about the model; {'compare more samples' if document.is_of_files else 'give more --samples'}"
+            f"about the model; {remedy}"
         )
     return texts
 

@@ -17,13 +17,14 @@ from msgspec import structs
 
 from longctx.fixtures.cli import print_line
 from longctx.fixtures.lengths import parse_length
-from longctx.fixtures.records.report import ReportDifference
+from longctx.fixtures.records.report import ReportDifference, WrongExample
 from longctx.plugins.report.document import document, quantization
 from longctx.plugins.report.html.page import page
 from longctx.plugins.report.markdown import markdown, markdown_text
 from longctx.plugins.report.sections.comparison import comparison_notes, difference_text
 from longctx.plugins.report.sections.cost import cost_text
-from longctx.plugins.report.sections.gates import MOST_GATES
+from longctx.plugins.report.sections.failures import failure_notes
+from longctx.plugins.report.sections.gates import MOST_GATES, warning_texts
 from longctx.plugins.report.terminal import terminal_summary
 from tests.helpers.pages import page_of, tables_of
 from tests.helpers.reports import NASTY, markdown_rows, run_summary, shown
@@ -56,12 +57,27 @@ def test_helmet_means_and_differences_are_the_same_in_all_reports() -> None:
     assert f"{worse} worse" in markdown(written)
 
 
+def test_a_wrong_answer_to_a_users_question_is_shown_with_it() -> None:
+    report = document(run_summary(samples=6, suite="ruler", lengths=(4096,)))
+    case = report.cases[0]
+    example = WrongExample(
+        index=3, question="When does\nit end?", failure="wrong", expected=("31 May",), got="never", depth=None
+    )
+    own_case = structs.replace(case, score=0.0, source="own", failures={"wrong": 1}, examples=(example,))
+    cases = (own_case, *report.cases[1:])
+    for own in (structs.replace(report, cases=cases), structs.replace(report, cases=cases[:1])):
+        texts = [note.text for note in failure_notes(own, 1)]
+        assert texts[1].endswith("1 wrong; asked 'When does it end?'; expected '31 May', got 'never'")
+        assert "| When does it end? | 31 May | never |" in markdown(own)
+        assert any("add questions to the file" in text for text in warning_texts(own)) == (len(own.cases) == 1)
+
+
 def test_answers_that_do_not_end_are_counted_without_a_baseline_too() -> None:
     written = document(run_summary(samples=4))
     assert written.run.answers_to_the_end == written.run.ended_answers > 0
     assert comparison_notes(written) == []
     fewer = structs.replace(written, run=structs.replace(written.run, ended_answers=1))
-    line = f"1 of {written.run.answers_to_the_end} answers end by themselves"
+    line = f"of {written.run.answers_to_the_end} answers computed to their end, 1 end by themselves"
     assert [(note.name, note.text) for note in comparison_notes(fewer)] == [("endings", line)]
 
 

@@ -205,6 +205,12 @@ def test_many_passing_gates_take_one_line_and_the_worst_stands_last() -> None:
     assert shown == [f"{len(gates)} gates", "undecided", "fail"]
 
 
+def test_a_gate_without_a_baseline_asks_for_one() -> None:
+    alone = with_gate("not measured", kind="regression")(REPORT)
+    assert run_verdict(alone).next_step.startswith("give --baseline; or leave it out: ")
+    assert run_verdict(with_gate("not measured")(REPORT)).next_step.startswith("measure what it lacks (")
+
+
 def test_a_page_that_is_written_is_where_the_answers_are() -> None:
     changed = with_gate("fail")(REPORT)
     assert run_verdict(changed, page=Path("a/r.html")).next_step.startswith("look at the answers in a/r.html; ")

@@ -85,7 +85,7 @@ def test_a_drop_fails_only_at_its_length() -> None:
     assert dropped.interval[1] < -5
     worse = round(-dropped.measured * dropped.samples / 100)
     lost = f"lost {-dropped.measured:.1f} points (at least {-dropped.interval[1]:.1f}); 10 allowed"
-    chance = "unchanged models lose as much in one of 3 comparisons in 1 of 2,700 runs"
+    chance = "in 1 of 2,700 runs an unchanged model loses as much in one of its 3 comparisons"
     assert reason_text(dropped) == f"{lost} ({worse} worse, 0 better of {dropped.samples} pairs); {chance}"
 
 
