@@ -114,9 +114,8 @@ def comparison_notes(report: JsonReport) -> list[Note]:
     regression = report.regression
     if regression is None:
         ended, known = report.run.ended_answers, report.run.answers_to_the_end
-        return notes(
-            "endings", [f"of {known} answers computed to their end, {ended} end by themselves"] if ended < known else []
-        )
+        counts = f"of {known} answers computed to their end, {ended} end by themselves"
+        return notes("endings", [counts] if ended < known else [])
     cases = regression.cases.values()
     worse, better = sum(case.worse for case in cases), sum(case.better for case in cases)
     pairs = sum(case.pairs for case in cases)

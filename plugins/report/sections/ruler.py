@@ -69,9 +69,9 @@ def model_facts(model: ReportModel) -> list[str]:
     thinks = model.thought and f"thinks in {model.thought}"
     engine = model.engine if model.engine == "vllm" else None
     overrides = (model.execution or {}).get("config")
-    known = (
-        model.architecture, model.quantization, made, model.dtype, engine, model.attention, overrides, chat, thinks,
-    )  # fmt: skip
+    # Of a server neither is known.
+    numbers = [model.dtype, engine, model.attention] if model.dtype != model.attention else ["on a server"]
+    known = (model.architecture, model.quantization, made, *numbers, overrides, chat, thinks)
     return [fact for fact in known if fact]
 
 
