@@ -155,7 +155,7 @@ class _Progress:
     def __init__(self, config: pytest.Config, reporter: pytest.TerminalReporter) -> None:
         self.config = config
         self.reporter = reporter
-        self.live = reporter.isatty
+        self.live = bool(reporter.isatty)
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="longctx-progress", daemon=True)
         self._shown = False

@@ -330,8 +330,9 @@ def _read_yardstick(path: Path) -> Reference:
     except OSError as error:
         raise ConfigError(f"--yardstick: cannot read {path} ({error.strerror}); give {YARDSTICK_FORMS}") from error
     except (KeyError, TypeError, ValueError) as error:
+        problem = f"it lacks {error}" if isinstance(error, KeyError) else error
         raise ConfigError(
-            f"--yardstick: {path} is no yardstick ({error}); write one with longctx thresholds"
+            f"--yardstick: {path} is no yardstick ({problem}); write one with longctx thresholds --yardstick"
         ) from error
     if not all(0 <= score < 100 for score in scores.values()):
         raise ConfigError(f"--yardstick: {path} has a score outside 0 to 100; write it with longctx thresholds again")

@@ -194,7 +194,8 @@ def _report(path: Path) -> JsonReport:
         kinds = [kind for first, kind in OTHER_FILES.items() if start.startswith(first)]
         kind = kinds[0] if kinds else f"not JSON ({error})"
         raise BaselineError(
-            f"--baseline: {path} is {kind}; give a file of --report-json, or a checkpoint directory"
+            f"--baseline: {path} is {kind}; give a file of --report-json, or a checkpoint directory; longctx gate "
+            "compares results of other kinds"
         ) from error
     except ValueError as error:
         problem = f"({error})"

@@ -163,7 +163,7 @@ def load_thresholds(
     except OSError as error:
         raise ThresholdsError(f"--thresholds: cannot read {path} ({error.strerror}); give a TOML file") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ThresholdsError(f"--thresholds: {path} is not TOML: {error}") from error
+        raise ThresholdsError(f"--thresholds: {path} is not TOML: {error}; write it as in thresholds.toml") from error
     notes: list[str] = []
     try:
         file = _converted(data, _File, "the file")

@@ -137,7 +137,10 @@ BROKEN: dict[str, tuple[Change, str]] = {
         "config.json: missing; give one of its checkpoints, such as .*/actor/huggingface",
     ),
     "an empty folder": (bare, "is empty; wait until the checkpoint is saved"),
-    "nothing but a note": (both(bare, write("README.md")), "step_1000: no weights; model.safetensors or"),
+    "nothing but a note": (
+        both(bare, write("README.md")),
+        "step_1000: no checkpoint: it has neither config.json nor w",
+    ),
     "no json": (write("config.json", "{'a': 1}"), "config.json: no valid JSON .*; copy it again"),
     "no object": (write("config.json", "[]"), "config.json: holds no JSON object"),
     "a pointer for a config": (write("config.json", POINTER), "config.json: is a git-lfs pointer.*; run git lfs pull"),

@@ -14,6 +14,17 @@ from tests.helpers.runs import usage_error
 
 CKPT = "calibration:4k"
 
+SEMICOLONS = """
+[[dataset]]
+name = "own"
+version = 1
+category = "qa"
+source = { file = "semicolons.csv" }
+fields = { context = "text", references = "answer" }
+prompt = { text = "{context}" }
+budget = 9
+metric = { name = "exact_match" }
+"""
 WRONG = {
     # Values.
     f"--model {CKPT} --lengths 8kb": "--lengths: unknown '8kb'; write 8k, 8192 or 1m",
@@ -71,20 +82,42 @@ WRONG = {
     f"--model {CKPT} --baseline nope.xml": "nope.xml (No such file or directory); give a JSON report or a checkpoint",
     f"--model {CKPT} --baseline newer.json": "newer.json is not a longctx",
     f"--model {CKPT} --baseline notes.txt": "notes.txt is not JSON",
+    f"--model {CKPT} --baseline results": "results: no checkpoint: it has neither config.json nor weights; longctx gate",
+    f"--model {CKPT} --baseline results/samples_a.jsonl": "or a checkpoint directory; longctx gate compares results",
+    # Files of other kinds, forms of other programs.
+    f"--model {CKPT} --thresholds notes.txt": "notes.txt is not TOML: ",
+    f"--model {CKPT} --tasks-file results/samples_a.jsonl": "; name a file of questions as the source in a TOML file",
+    f"--model {CKPT} --tasks-file semicolons.toml": "the row has 'text;answer'; separate columns by commas, in .tsv",
+    f"--model {CKPT} --yardstick notes.toml": "notes.toml is no yardstick (it lacks 'yardstick'); write one with",
+    f"--model {CKPT} --prompts notes.toml": "has a table [notes]; known are niah_single_1, niah_single_2, ",
+    "--model s3://bucket/ckpt": "models of the hub are read from its local cache and not downloaded, give a checkpoint",
+    f"--model {CKPT} --lengths '4k 8k'": "--lengths: unknown '4k 8k'; write 8k, 8192 or 1m",
+    f"--model {CKPT} --samples 20%": "--samples: '20%'; give a whole number of at least 1",
+    f"--model {CKPT} --suite helmet,ruler": "--suite: unknown 'helmet,ruler'; did you mean 'helmet'?",
+    f"--model {CKPT} --tasks 'niah_*'": "--tasks: unknown 'niah_*'; known are niah_single_1, ",
+    f"--model {CKPT} --base-url localhost:8000/v1": "--base-url: not of the form http(s)://host[:port]/path",
+    f"--model {CKPT} --base-url http://127.0.0.1:9/v1": "the connection fails ([Errno 111] Connection refused); start",
+    f"--model {CKPT} --engine sglang": "--engine: unknown 'sglang'; use one of auto, hf, vllm, openai",
+    f"--model {CKPT} --device cuda": "--device: 'cuda' is not there; this machine shows 0 cuda device(s): use --device",
+    f"--model {CKPT} --yardstick 200": "--yardstick: '200'; give auto, aligned, base, a score from 0 to 100, or a",
+    f"--model {CKPT} --attention flash": "--attention: unknown 'flash'; use auto, eager, flash_attention_2",
+    f"--model {CKPT} --data-dir nope": "nope: no such directory; name an existing one, or leave out --data-dir",
+    f"--model {CKPT} --step last": "--step: 'last'; give the training step as a whole number of at least 0",
 }  # fmt: skip
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A directory with files that are no checkpoints, in which the commands are typed."""
-    for name in ("empty", "gguf", "pickled"):
+    for name in ("empty", "gguf", "pickled", "results"):
         (tmp_path / name).mkdir()
     (tmp_path / "gguf/x.gguf").write_bytes(b"GGUF")
     (tmp_path / "pickled/pytorch_model.bin").write_bytes(b"\x80\x02")
     (tmp_path / "x.gz").write_bytes(gzip.compress(b"{}"))
     texts = {
         "junit.xml": "<?xml version='1.0'?><testsuites/>", "page.html": "<!doctype html>", "notes.txt": "hello",
-        "newer.json": '{"schema": "longctx.report.v99"}',
+        "newer.json": '{"schema": "longctx.report.v99"}', "results/samples_a.jsonl": '{"id": 1}\n{"id": 2}\n',
+        "notes.toml": "[notes]\n", "semicolons.csv": "text;answer\na;b\n", "semicolons.toml": SEMICOLONS,
     }  # fmt: skip
     for name, text in texts.items():
         (tmp_path / name).write_text(text)

@@ -30,7 +30,7 @@ def write(tmp_path: Path) -> Write:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("[vtx]\nthen = 'x'", "has a table [vtx]; known are niah_single_1, "),
+        ("[vtx]\nthen = 'x'", "has a table [vtx]; did you mean 'vt'? `longctx tasks` lists all"),
         ("vt = 'x'", "vt is 'x'; write a table [vt]"),
         ("[vt]\nneedle = 'x'", "[vt] has 'needle'; known are noise, first, then, template, answer_prefix"),
         ("[vt]\nnoise = 3", "[vt] noise is 3; write a string"),
