@@ -91,6 +91,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command = COMMANDS.get(ALIASES.get(words[0], words[0]))
     if words[0] in REMOVED:
         return report_wrong_use(f"longctx {words[0]}: gone; {REMOVED[words[0]]}")
+    if command is None and words[0].startswith("-"):
+        return report_wrong_use(f"{words[0]}: an option needs a command before it; write longctx run {words[0]} ...")
     if command is None:
         return report_wrong_use(f"unknown command {words[0]!r}; {known_names(words[0], COMMANDS)}")
     try:

@@ -69,6 +69,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return report_wrong_use(f"--scale: {given.scale} is no best score; write a number above 0, such as 100")
     files = {name: absolute(path) for name in REPORTS if (path := getattr(given, name)) is not None}
     for name, path in files.items():
+        if path.is_dir():
+            return report_wrong_use(f"--{name.replace('_', '-')}: {path} is a directory; name a file")
         if path in (absolute(given.base), absolute(given.candidate)):
             return report_wrong_use(f"--{name.replace('_', '-')}: {path} has the results; name another file")
     reading = Reading(metrics=tuple(given.metric), scale=given.scale, lower_is_better=given.lower_is_better)

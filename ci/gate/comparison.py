@@ -87,6 +87,8 @@ def compare(base: Source, candidate: Source, policy: str | Path | None, reading:
     left_out = ", ".join(gate.name for gate in thresholds.gates if gate.kind not in COMPARED_KINDS)
     floors = {}
     notes = [*thresholds.notes, *pairs.notes]
+    if results.path == other.path and isinstance(base, str | Path):
+        notes.append("BASE and CANDIDATE are the same, which is most often a wrong path")
     if policy is not None:
         tasks = {case.task for case in cases}
         named = {pairs.names.get(task, task): floor for task, floor in thresholds.floors.items()}

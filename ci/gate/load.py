@@ -132,7 +132,10 @@ def _files(paths: Sequence[Path], name: str) -> tuple[str, list[ResultFile]]:
     if not files and paths[0].suffix in (".gz", ".zst", ".xz", ".bz2"):
         raise ResultsError(f"{name}: is compressed; unpack it first")
     if not files:
-        raise ResultsError(f"{name}: has no results of a known format; known are {', '.join(FORMATS)} (id, score)")
+        raise ResultsError(
+            f"{name}: has no results of a known format; known are {', '.join(FORMATS)} (id, score); of "
+            "lm-evaluation-harness give the samples of --log_samples"
+        )
     ((kind, read),) = files.items()
     return kind, read
 

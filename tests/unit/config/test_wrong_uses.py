@@ -82,7 +82,7 @@ WRONG = {
     f"--model {CKPT} --baseline nope.xml": "nope.xml (No such file or directory); give a JSON report or a checkpoint",
     f"--model {CKPT} --baseline newer.json": "newer.json is not a longctx",
     f"--model {CKPT} --baseline notes.txt": "notes.txt is not JSON",
-    f"--model {CKPT} --baseline results": "results: no checkpoint: it has neither config.json nor weights; longctx gate",
+    f"--model {CKPT} --baseline results": "results: no checkpoint: it has neither config.json nor weights; longctx",
     f"--model {CKPT} --baseline results/samples_a.jsonl": "or a checkpoint directory; longctx gate compares results",
     # Files of other kinds, forms of other programs.
     f"--model {CKPT} --thresholds notes.txt": "notes.txt is not TOML: ",
@@ -98,7 +98,6 @@ WRONG = {
     f"--model {CKPT} --base-url localhost:8000/v1": "--base-url: not of the form http(s)://host[:port]/path",
     f"--model {CKPT} --base-url http://127.0.0.1:9/v1": "the connection fails ([Errno 111] Connection refused); start",
     f"--model {CKPT} --engine sglang": "--engine: unknown 'sglang'; use one of auto, hf, vllm, openai",
-    f"--model {CKPT} --device cuda": "--device: 'cuda' is not there; this machine shows 0 cuda device(s): use --device",
     f"--model {CKPT} --yardstick 200": "--yardstick: '200'; give auto, aligned, base, a score from 0 to 100, or a",
     f"--model {CKPT} --attention flash": "--attention: unknown 'flash'; use auto, eager, flash_attention_2",
     f"--model {CKPT} --data-dir nope": "nope: no such directory; name an existing one, or leave out --data-dir",

@@ -294,6 +294,12 @@ ODD: dict[str, tuple[Make, int, str]] = {
         lambda folder: (*table()(folder), "--report-json", folder / "new.jsonl"), 4,
         r"--report-json: .*new.jsonl has the results; name another file",
     ),
+    "a directory in place of a report": (
+        lambda folder: (*table()(folder), "--report-md", folder), 4, r"--report-md: .* is a directory; name a file",
+    ),
+    "one file twice": (
+        lambda folder: (table()(folder)[0], table()(folder)[0]), 0, r"files BASE and CANDIDATE are the same, which is",
+    ),
     "markup in a name": (
         table(lambda new: [{**row, "task": row["task"]} for row in new], tasks=("<b>x</b>",)), 0,
         r"-b-x--b-",
