@@ -285,7 +285,7 @@ def _gate(values: Mapping[str, Any], known_tasks: Mapping[str, str]) -> Gate:
     if values.get("kind") == "worst_phase":
         raise ValueError(f'{place}: kind "worst_phase" was removed; remove the gate, or use kind "level"')
     kind = _converted(values, _NamedGate, place).kind
-    for key in KEYS.keys() & values.keys() - set(KINDS[kind].split()):
+    for key in sorted(KEYS.keys() & values.keys() - set(KINDS[kind].split())):
         kinds = [other for other, keys in KINDS.items() if key in keys.split()]
         raise ValueError(f"{place}: kind {kind!r} has no key {key!r}; it is one of {', '.join(kinds)}")
     given = msgspec.structs.asdict(_converted(values, GATE_TABLES[kind], place))

@@ -69,8 +69,7 @@ def model_facts(model: ReportModel) -> list[str]:
     thinks = model.thought and f"thinks in {model.thought}"
     engine = model.engine if model.engine == "vllm" else None
     overrides = (model.execution or {}).get("config")
-    # Of a server neither is known.
-    numbers = [model.dtype, engine, model.attention] if model.dtype != model.attention else ["on a server"]
+    numbers = ["on a server"] if model.engine == "openai" else [model.dtype, engine, model.attention]
     known = (model.architecture, model.quantization, made, *numbers, overrides, chat, thinks)
     return [fact for fact in known if fact]
 
