@@ -87,7 +87,7 @@ WRONG = {
     # Files of other kinds, forms of other programs.
     f"--model {CKPT} --thresholds notes.txt": "notes.txt is not TOML: ",
     f"--model {CKPT} --tasks-file results/samples_a.jsonl": "; name a file of questions as the source in a TOML file",
-    f"--model {CKPT} --tasks-file semicolons.toml": "the row has 'text;answer'; separate columns by commas, in .tsv",
+    f"--model {CKPT} --tasks-file semicolons.toml": "semicolons.csv, line 1: cells stand between ';', not ','",
     f"--model {CKPT} --yardstick notes.toml": "notes.toml is no yardstick (it lacks 'yardstick'); write one with",
     f"--model {CKPT} --prompts notes.toml": "has a table [notes]; known are niah_single_1, niah_single_2, ",
     "--model s3://bucket/ckpt": "models of the hub are read from its local cache and not downloaded, give a checkpoint",
