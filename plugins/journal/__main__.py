@@ -17,6 +17,7 @@ from longctx.plugins.journal.subjects import (
     delete_subject,
     is_journal,
     subject_directories,
+    unnamed_subjects,
 )
 
 UNIT_SECONDS = {"d": 86_400, "h": 3_600}
@@ -40,7 +41,7 @@ def main(arguments: list[str] | None = None) -> int:
         subjects = _subjects(directory, options.model)
         if least_seconds is None:
             _list(subjects)
-            for line in JudgeReplies(directory, None).damage():
+            for line in [*unnamed_subjects(directory), *JudgeReplies(directory, None).damage()]:
                 print_line(line)
         else:
             _prune(directory, subjects, least_seconds, dry_run=options.dry_run)

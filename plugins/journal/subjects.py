@@ -78,6 +78,13 @@ def subject_directories(directory: Path) -> list[SubjectDirectory]:
     return sorted(subjects, key=lambda item: (item.idle_seconds, item.folder.name))
 
 
+def unnamed_subjects(directory: Path) -> list[str]:
+    """Return one line for every folder of a subject whose description cannot be read."""
+    known = {folder for folder, _ in _subject_folders(directory)}
+    names = (folder / SUBJECT for folder in sorted(directory.iterdir()) if folder not in known)
+    return [f"{name}: cannot be read; the next result of its model writes it again" for name in names if name.is_file()]
+
+
 def _is_busy(directory: Path, folder: Path) -> bool:
     """Return True if a living worker has claimed samples in a subject's directory or has written to it."""
     writers = (file.stem for file in folder.glob(f"*{SUFFIX}"))

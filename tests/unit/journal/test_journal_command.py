@@ -76,6 +76,17 @@ def test_the_list_names_files_with_unreadable_lines(tmp_path: Path, capsys: pyte
     assert damage.startswith(f"  {file}: 1 of 2 lines cannot be read, first line 1; ")
 
 
+def test_the_list_names_a_subject_without_a_readable_description(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_journal(tmp_path, entry("aa"))
+    torn = old_subject(tmp_path) / "subject.json"
+    torn.write_bytes(torn.read_bytes()[:20])
+    assert main([str(tmp_path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-1] == f"{torn}: cannot be read; the next result of its model writes it again"
+
+
 def test_pruning_deletes_older_subjects_and_reports_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = old_subject(tmp_path)
     size = sum(file.stat().st_size for file in folder.iterdir() if file.is_file())

@@ -15,6 +15,7 @@ from longctx.fixtures.scoring.citations import (
     premise,
     recall_5,
     sentences,
+    separated,
     statements,
     string_em,
 )
@@ -241,3 +242,11 @@ def test_no_answer_is_no_score(metric: object) -> None:
     assert callable(metric)
     with pytest.raises(ValueError, match="answers: there are none"):
         metric("Paris", [])
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("a [1, 2].", "a [1][2]."), ("[1-3]", "[1][2][3]"), ("\u30101\u3011", "[1]"), ("[Document 3]", "[3]")],
+)
+def test_citations_in_one_pair_of_brackets_are_separated(text: str, expected: str) -> None:
+    assert separated(text) == expected
