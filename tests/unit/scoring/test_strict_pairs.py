@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longctx.fixtures.scoring.choice import chosen_letter
@@ -61,6 +61,7 @@ def test_two_names_or_numbers_never_become_equal() -> None:
     assert [pair for pair in combinations(NAMES, 2) if equals(*pair)] == []
 
 
+@settings(deadline=None)
 @given(
     st.decimals(allow_nan=False, allow_infinity=False, places=3),
     st.decimals(allow_nan=False, places=2, allow_infinity=False),
@@ -70,6 +71,7 @@ def test_two_numbers_are_equal_only_if_their_values_are(one: Any, other: Any) ->
     assert contains(f"It is {one:,f}.", f"{other:f}") == (one == other)
 
 
+@settings(deadline=None)
 @given(st.sampled_from(NAMES), st.lists(MARKS, max_size=4), st.lists(MARKS, max_size=4))
 def test_marks_around_a_right_answer_never_make_it_wrong(name: str, before: list[str], after: list[str]) -> None:
     answer = "".join(before) + " " + name + " " + "".join(after)
@@ -77,6 +79,7 @@ def test_marks_around_a_right_answer_never_make_it_wrong(name: str, before: list
     assert equals(answer, name)
 
 
+@settings(deadline=None)
 @given(st.sampled_from("ABCD"), st.lists(MARKS, max_size=4), st.lists(MARKS, max_size=4))
 def test_marks_around_a_letter_never_make_it_wrong(letter: str, before: list[str], after: list[str]) -> None:
     assert chosen_letter("".join(before) + letter + "".join(after), ("red", "green", "blue", "white")) == letter
