@@ -146,7 +146,9 @@ def _undecidable_gates(config: pytest.Config, names: Sequence[str]) -> _Undecida
     reasons = undecidable(blocking, run.scope(run.available), [case.id for case in cases])
     if not reasons:
         return None
-    is_given = option.thresholds is not None or option.tasks_file is not None
+    # A folder of prepared samples has no gates of its own.
+    has_own = option.tasks_file is not None and run.options.samples_from is None
+    is_given = option.thresholds is not None or has_own
     has_floor = any(case.task in run.thresholds.floors for case in cases)
     can_fail = has_floor or run.baseline is not None or option.invariance
     # The first run of a series has no baseline for its comparisons.

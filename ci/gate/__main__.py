@@ -98,6 +98,7 @@ def _report(comparison: Comparison, files: dict[str, Path]) -> int:
     verdict = shown.verdict
     for name, path in files.items():
         try:
+            path.parent.mkdir(parents=True, exist_ok=True)
             write_file(path, _content(name, summary, report, shown))
             print_line(f"report     {path}")
         except OSError as error:

@@ -68,7 +68,10 @@ def adapter(workspace: Workspace) -> None:
     build(parse_spec("512"), base)
     outputs, inputs = AutoModelForCausalLM.from_pretrained(base).model.layers[0].self_attn.q_proj.weight.shape
     folder.mkdir(parents=True)
-    settings = {"peft_type": "LORA", "r": 2, "lora_alpha": 2, "use_rslora": False, "base_model_name_or_path": "a/b"}
+    settings = {
+        "peft_type": "LORA", "r": 2, "lora_alpha": 2, "use_rslora": False, "base_model_name_or_path": "a/b",
+        "target_modules": ["q_proj"], "layers_to_transform": [0],
+    }  # fmt: skip
     (folder / "adapter_config.json").write_text(json.dumps(settings))
     matrices = {"A": torch.ones(2, inputs), "B": torch.zeros(outputs, 2)}
     name = "base_model.model.model.layers.0.self_attn.q_proj"
