@@ -79,10 +79,9 @@ def test_a_samples_key_depends_on_each_part_of_its_identity(changed: str) -> Non
 
 
 def test_a_sample_version_names_task_prompt_and_scoring(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert versions.sample_version("vt", "string_match_all") == "3.1.3"
-    monkeypatch.setattr(versions, "SCORING", {"string_match_all": 3})
+    monkeypatch.setattr(versions, "SCORING", {"string_match_all": 4})
     monkeypatch.setattr(versions, "PROMPTS", 2)
-    assert versions.sample_version("vt", "string_match_all") == "3.2.3"
+    assert versions.sample_version("vt", "string_match_all") == "3.2.4"
     with pytest.raises(KeyError, match="judge"):
         versions.sample_version("vt", "judge")
 
