@@ -54,6 +54,7 @@ OPTIONS: Mapping[str, Option] = {one.attribute: one for one in REPORT_OPTIONS if
 """The options that write a report, by attribute."""
 
 PROBE_BYTES = 4096
+WRITE_AGAIN = "free space or name another place; the same command writes what is missing from the journal"
 JUNIT_MODEL_FACTS = ("name", "fingerprint", "architecture", "dtype", "attention", "engine", "claimed_length")
 
 
@@ -149,9 +150,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     if SHOWN in config.stash and (verdict := config.stash[SHOWN].verdict) is not None:
         if errors:
             # They are known when the other reports are written.
-            word, code = ("fail", 1) if verdict.exit_code == 0 else (verdict.word, verdict.exit_code)
+            if verdict.exit_code == 0:
+                verdict = structs.replace(verdict, word="fail", exit_code=1, next_step=WRITE_AGAIN)
             reasons = (f"{plural(len(errors), 'report', 'reports')} could not be written", *verdict.reasons)
-            verdict = structs.replace(verdict, word=word, exit_code=code, reasons=reasons)
+            verdict = structs.replace(verdict, reasons=reasons)
         for line, markup in verdict_lines(verdict, columns):
             terminalreporter.write_line(_log_line(line), **markup)
     measures_nothing = RUN in config.stash and (config.option.plan or config.option.preflight)

@@ -54,6 +54,8 @@ def test_a_report_that_cannot_be_written_does_not_stop_the_others(tmp_path: Path
         assert len([line for line in lines if re.fullmatch(error, line)]) == 1
         assert f"report     {tmp_path}/{name}" not in lines
     assert not list(tmp_path.glob(".report*"))
+    assert "why        4 reports could not be written; and 1 reason above" in lines
+    assert any(line.startswith("next       free space or name another place") for line in lines)
 
 
 OUTPUTS: dict[str, str] = {
