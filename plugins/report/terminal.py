@@ -46,7 +46,8 @@ def terminal_summary(document: JsonReport, columns: int = COLUMNS) -> list[Line]
     # Advice and examples stand where they may change a decision.
     advice = [] if is_pass or not document.gates else [*warning_texts(document), seed_role(document)]
     gates = {gate_text(gate) for gate in document.gates}
-    others = [reason for reason in verdict.reasons if reason not in gates]
+    # The end of the summary has the first reason.
+    others = [reason for reason in verdict.reasons[1:] if reason not in gates]
     parts = [
         note_lines(_head(document)),
         _score_lines(document, columns),
