@@ -116,7 +116,8 @@ def split_config(arguments: Sequence[str], command: Caller) -> tuple[RunFile | N
     """
     others: list[str] = []
     given: str | None = None
-    words = iter(arguments)
+    # All options are one list here, so "--" before those of the suite separates nothing.
+    words = iter([word for word in arguments if word != "--"])
     for word in words:
         name, equals, value = word.partition("=")
         if name != "--config":

@@ -92,7 +92,7 @@ def test_the_file_of_the_current_directory_is_read_and_named(
     assert (file.path, others) == (path, ["--lengths", "4k"])
     assert capsys.readouterr().out == f"options    {NAME}\n"
     monkeypatch.chdir(REPOSITORY)
-    assert split_config(["--lengths", "4k"], "run") == (None, ["--lengths", "4k"])
+    assert split_config(["--", "--lengths", "4k"], "run") == (None, ["--lengths", "4k"])
     file, others = split_config(["-k", "vt", f"--config={path}", "--full"], "run")
     assert file is not None
     assert (file.path, others) == (path, ["-k", "vt", "--full"])
