@@ -40,9 +40,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _rank(files: Sequence[Path], out: Path | None) -> int:
     """Print the tables of several models, as Markdown."""
-    from longctx.plugins.report.history import HistoryError
+    from longctx.plugins.report.history import HistoryError, differing_questions, ranking, read_models
     from longctx.plugins.report.markdown import table
-    from longctx.plugins.report.ranking import differing_questions, ranking, read_models
 
     if len(files) < 2 or out is not None:
         reason = "--out: a ranking is printed; leave it out" if out else "--models: one report; give two or more"

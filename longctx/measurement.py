@@ -31,9 +31,8 @@ from longctx.plugins.config.options import NOT_TAKEN, RUN_OPTIONS, Caller, run_p
 from longctx.plugins.config.resolve import check_values, describe_run, prepare
 from longctx.plugins.config.run import Run
 from longctx.plugins.journal import Heartbeat, Journal, JournalError
-from longctx.plugins.report.document import document
+from longctx.plugins.report.document import RunSummary, document
 from longctx.plugins.report.sample_files import sample_lines
-from longctx.plugins.report.summary import RunSummary
 from longctx.plugins.runner.batches import ModelUnderTest
 from longctx.plugins.runner.results import CaseReport, Controller, fails, journal_subject
 from longctx.plugins.runner.samples import SampleBuilder

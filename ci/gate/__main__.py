@@ -34,8 +34,7 @@ from longctx.fixtures.cli import CommandParser, print_line, report_wrong_use
 from longctx.fixtures.outside_files import absolute
 from longctx.fixtures.records.report import JsonReport, ReportCase, ReportGate
 from longctx.fixtures.shown_text import shown_columns, visible_data
-from longctx.plugins.report.document import document
-from longctx.plugins.report.summary import RunSummary
+from longctx.plugins.report.document import RunSummary, document
 from longctx.plugins.report.terminal import terminal_summary, verdict_lines
 
 FAULTS = {"fail": "failure", "error": "error"}

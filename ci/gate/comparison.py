@@ -29,7 +29,7 @@ from longctx.fixtures.records import (
 from longctx.fixtures.records.report import RESULT_FILES
 from longctx.fixtures.records.results import FailureKind
 from longctx.plugins.config.run_facts import Baseline, RunFacts
-from longctx.plugins.report.summary import RunSummary
+from longctx.plugins.report.document import RunSummary
 from longctx.plugins.report.tables import counted, plural
 from longctx.plugins.thresholds.read import load_thresholds
 from longctx.plugins.thresholds.records import COMPARED_KINDS, SHIPPED, Gate, Thresholds

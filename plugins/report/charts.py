@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from typing import Any
 
 from markupsafe import Markup, escape
 
@@ -30,21 +31,6 @@ MOST_LABELS = 9
 """With more points than this, only the most informative ones are labelled."""
 
 UPPER_HALF, UPPER_HALF_MARGIN = 50.0, 2.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scale:
-    """A linear map from values to coordinates of the view box, rounded to tenths of a unit."""
-
-    values: tuple[float, float]
-    """The two values whose coordinates are given; they must differ."""
-    coordinates: tuple[float, float]
-    """The coordinates of these two values."""
-
-    def __call__(self, value: float) -> float:
-        first, last = self.values
-        start, end = self.coordinates
-        return round(start + (end - start) * (value - first) / (last - first), 1)
 
 
 def element(tag: str, *children: str, **attributes: str | float | None) -> Markup:
@@ -99,6 +85,20 @@ class Series:
         return any(value is not None for value in self.values)
 
 
+def series_of(name: str, items: Sequence[Any], value: str = "measured", threshold: float | None = None) -> Series:
+    """Return the series of one attribute of gates, cases or estimates, with their intervals and verdicts.
+
+    None stands for an item that is missing.
+    """
+    return Series(
+        name=name,
+        values=tuple(getattr(item, value, None) for item in items),
+        intervals=tuple(getattr(item, "interval", None) for item in items),
+        threshold=threshold,
+        verdicts=tuple(getattr(item, "verdict", None) for item in items),
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Axis:
     """The vertical axis of a chart."""
@@ -109,6 +109,15 @@ class Axis:
     """The values with a line of the grid, each with its text."""
     label: Callable[[float], str]
     """Return a value as text, beside its point and in the table of the numbers."""
+
+    def height(self, value: float) -> float:
+        """Return the y coordinate of a value; what lies beyond the axis is drawn at its end."""
+        within = min(self.high, max(self.low, value))
+        bottom = HEIGHT - BOTTOM
+        return round(bottom + (TOP - bottom) * (within - self.low) / (self.high - self.low), 1)
+
+    def interval_text(self, ends: Sequence[float] | None) -> str:
+        return "" if ends is None else f"{self.label(ends[0])} to {self.label(ends[1])}"
 
 
 def score_axis(lowest: float = 0.0) -> Axis:
@@ -149,8 +158,7 @@ def chart(series: Series, labels: Sequence[str], axis: Axis, note: str) -> Chart
     rows, spoken = [], []
     for label, value, ends in zip(labels, series.values, series.intervals, strict=True):
         shown = "-" if value is None else axis.label(value)
-        interval = "-" if ends is None else f"{axis.label(ends[0])} to {axis.label(ends[1])}"
-        rows.append(text_row(label, shown, interval))
+        rows.append(text_row(label, shown, axis.interval_text(ends) or "-"))
         spoken.append(f"{label} {shown}")
     table = Table(name=series.name, corner="at", columns=("value", "interval"), rows=tuple(rows))
     # Screen readers announce the numbers.
@@ -184,9 +192,8 @@ def lines_charts(groups: Mapping[str, Sequence[Series]], labels: Sequence[str]) 
 
 def _lines_chart(name: str, group: Sequence[Series], labels: Sequence[str], axis: Axis) -> Chart:
     places, drawn, rows = _places(len(labels)), [*_grid(labels, axis)], []
-    scale = Scale(values=(axis.low, axis.high), coordinates=(HEIGHT - BOTTOM, TOP))
     for number, series in enumerate(group):
-        points = [(places[place], scale(value)) for place, value in enumerate(series.values) if value is not None]
+        points = [(places[place], axis.height(value)) for place, value in enumerate(series.values) if value is not None]
         drawn.append(element("polyline", class_=f"line l{number}", points=_points(points)))
         drawn += [element("circle", class_=f"dot l{number}", cx=x, cy=y, r=3) for x, y in points]
         x, y = LEFT + number % 2 * (WIDTH - LEFT) / 2, HEIGHT + LEGEND_ROW * (number // 2 + 1)
@@ -194,8 +201,8 @@ def _lines_chart(name: str, group: Sequence[Series], labels: Sequence[str], axis
         drawn.append(element("text", series.name, class_="tick", x=x + 27, y=y))
         cells = []
         for value, ends in zip(series.values, series.intervals, strict=True):
-            interval = "" if ends is None else f"{axis.label(ends[0])} to {axis.label(ends[1])}"
-            cells.append(Cell(text="-" if value is None else axis.label(value), interval=interval))
+            text = "-" if value is None else axis.label(value)
+            cells.append(Cell(text=text, interval=axis.interval_text(ends)))
         rows.append(Row(name=series.name, cells=tuple(cells)))
     spoken = "; ".join(f"{row.name} {', '.join(cell.text for cell in row.cells)}" for row in rows)
     view = f"0 0 {WIDTH} {HEIGHT + LEGEND_ROW * math.ceil(len(group) / 2) + 5}"
@@ -215,9 +222,8 @@ def _lowest_of(values: Iterable[float | None]) -> float:
 
 def _grid(labels: Sequence[str], axis: Axis) -> Iterator[Markup]:
     """Yield the lines of the grid, and the texts of both axes."""
-    scale = Scale(values=(axis.low, axis.high), coordinates=(HEIGHT - BOTTOM, TOP))
     for value, label in axis.ticks:
-        y = scale(value)
+        y = axis.height(value)
         yield element("line", class_="grid", x1=LEFT, x2=WIDTH - RIGHT, y1=y, y2=y)
         yield element("text", label, class_="tick", x=LEFT - 5, y=y + 3.5, text_anchor="end")
     width = max(map(len, labels), default=1) * LABEL_WIDTH
@@ -228,25 +234,19 @@ def _grid(labels: Sequence[str], axis: Axis) -> Iterator[Markup]:
 
 def _drawn(series: Series, labels: Sequence[str], axis: Axis) -> Iterator[Markup]:
     """Yield the grid, the intervals, the threshold, the line and its points."""
-    scale, right = Scale(values=(axis.low, axis.high), coordinates=(HEIGHT - BOTTOM, TOP)), WIDTH - RIGHT
     places = _places(len(labels))
-
-    def height(value: float) -> float:
-        # What lies beyond the axis is drawn at its end.
-        return scale(min(axis.high, max(axis.low, value)))
-
     yield from _grid(labels, axis)
-    bands = [None if ends is None else (height(ends[0]), height(ends[1])) for ends in series.intervals]
+    bands = [None if ends is None else (axis.height(ends[0]), axis.height(ends[1])) for ends in series.intervals]
     for band in _bands(places, bands):
         yield element("polygon", class_="band", points=band)
     if series.threshold is not None:
-        y = height(series.threshold)
-        yield element("line", class_="threshold", x1=LEFT, x2=right, y1=y, y2=y)
+        y = axis.height(series.threshold)
+        yield element("line", class_="threshold", x1=LEFT, x2=WIDTH - RIGHT, y1=y, y2=y)
     known = [(place, value) for place, value in enumerate(series.values) if value is not None]
-    yield element("polyline", class_="curve", points=_points((places[place], height(value)) for place, value in known))
+    points = [(places[place], axis.height(value)) for place, value in known]
+    yield element("polyline", class_="curve", points=_points(points))
     labelled = _informative(dict(known))
-    for place, value in known:
-        x, y = places[place], height(value)
+    for (place, value), (x, y) in zip(known, points, strict=True):
         verdict = series.verdicts[place] if place < len(series.verdicts) else None
         if verdict == "fail":
             yield element("path", class_="mark fail", d=f"M{x - 4:g},{y - 4:g}l8,8m0,-8l-8,8")

@@ -8,8 +8,9 @@ from __future__ import annotations
 import platform
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
+from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
@@ -18,7 +19,7 @@ from msgspec import structs
 
 from longctx.fixtures.checkpoints.consistency import text_config
 from longctx.fixtures.checkpoints.steps import step_of
-from longctx.fixtures.records import Case, CaseResult, Outcome, Verdict
+from longctx.fixtures.records import Case, CaseResult, FailureKind, Generation, Outcome, PropertyFinding, Verdict
 from longctx.fixtures.records.report import (
     DepthScore,
     JsonReport,
@@ -28,12 +29,13 @@ from longctx.fixtures.records.report import (
     ReportRun,
     WrongExample,
 )
+from longctx.fixtures.records.results import EngineFacts
 from longctx.fixtures.thinking import begins_with_thought
+from longctx.plugins.config.run_facts import RunFacts
 from longctx.plugins.evidence.points import to_points
 from longctx.plugins.report.gate_reasons import reason_text
 from longctx.plugins.report.sections.comparison import regression
-from longctx.plugins.report.sections.cost import tokens_of
-from longctx.plugins.report.sections.engine import server_notes
+from longctx.plugins.report.sections.engine import server_notes, tokens_of
 from longctx.plugins.report.sections.gates import diagnosis_text, run_verdict
 from longctx.plugins.report.sections.likelihood import likelihood
 from longctx.plugins.report.sections.ruler import ruler_summary
@@ -45,7 +47,6 @@ from longctx.plugins.report.sections.suites import (
     question_sets,
     wording_twins,
 )
-from longctx.plugins.report.summary import RunSummary
 from longctx.plugins.report.tables import DEPTH_BINS
 from longctx.plugins.verdicts.diagnoses import case_blocks
 from longctx.plugins.verdicts.evaluate import blocks
@@ -54,8 +55,44 @@ from longctx.plugins.verdicts.selection import named_gates
 
 MOST_EXAMPLES = 3
 EXAMPLE_CHARACTERS = 200
+CASE_FACTS = ("id", "suite", "category", "task", "length", "source", "version", "group", "left_out")
 ENGINE_FACTS = ("dtype", "attention", "engine", "prefill", "reuse", "batch_size")
 PACKAGES = ("pytest", "pytest-xdist", "transformers", "torch", "tokenizers", "numpy")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSummary:
+    """A finished run, from which its reports are made."""
+
+    run: RunFacts
+    evaluation: Evaluation
+    facts: EngineFacts | None
+    """The engine's settings and hardware; None if no sample needed a model."""
+    execution: Mapping[str, str] | None
+    """The execution path, which is part of the journal's key; None if no sample needed a model."""
+    baseline_execution: Mapping[str, str] | None = None
+    """The same of the baseline; None without one, and for a baseline that is not run again."""
+    computed_samples: int
+    """The number of samples that were not in the journal before this run."""
+    worker_seconds: Mapping[str, float] = field(default_factory=dict)
+    """The time of all workers together, by activity."""
+    invariance: Sequence[PropertyFinding] | None = None
+    """The findings of --invariance; None without it."""
+    started: str
+    """ISO 8601, in UTC."""
+    seconds: float
+    command: str = ""
+    """The command line of the run; empty if the run has none."""
+    files: Mapping[str, Path] = field(default_factory=dict)
+    """The file of every report that the run writes, by the option that asks for it, such as `report_json`."""
+    exit_code: int | None = None
+    """The exit code of the process before its reports are written; None if the verdicts alone decide it."""
+
+    @property
+    def generations(self) -> list[Generation]:
+        """The model's answers to all samples that the verdicts rest on."""
+        results = self.evaluation.measured.results.values()
+        return [outcome.generation for result in results for outcome in result.outcomes]
 
 
 def document(summary: RunSummary) -> JsonReport:
@@ -77,10 +114,10 @@ def document(summary: RunSummary) -> JsonReport:
         frontier=frontier(evaluation, run.cases),
         question_sets=question_sets(evaluation, run.cases),
         wordings=wording_twins(evaluation.measured) or None,
-        regression=regression(summary),
+        regression=regression(evaluation, run, summary.baseline_execution, summary.files.get("report_json")),
         likelihood=likelihood(evaluation),
         invariance=None if findings is None else tuple(findings),
-        server=server_notes(evaluation.measured, summary.facts),
+        server=server_notes(summary.generations, summary.facts),
     )
     verdict = run_verdict(report, summary.exit_code, summary.files.get("report_html"))
     return structs.replace(report, verdict=verdict)
@@ -95,7 +132,7 @@ def _gate(verdict: Verdict, *, fails: bool, cases: tuple[str, ...]) -> ReportGat
 
 
 def _model(summary: RunSummary) -> ReportModel:
-    checkpoint, facts = summary.run.checkpoint, summary.facts
+    checkpoint, facts, texts = summary.run.checkpoint, summary.facts, [one.text for one in summary.generations]
     return ReportModel(
         name=summary.run.options.model,
         path=checkpoint.path if checkpoint.source is None else checkpoint.source.path,
@@ -112,13 +149,8 @@ def _model(summary: RunSummary) -> ReportModel:
         thought=(facts.thought or None) if facts else None,
         thought_warning=summary.run.thought_warning or None,
         checkpoint_warnings=summary.run.checkpoint_warnings,
-        answers_with_thought=0 if summary.run.options.thinking_budget else _answers_with_thought(summary),
+        answers_with_thought=0 if summary.run.options.thinking_budget else sum(map(begins_with_thought, texts)),
     )
-
-
-def _answers_with_thought(summary: RunSummary) -> int:
-    results = summary.evaluation.measured.results.values()
-    return sum(begins_with_thought(outcome.generation.text) for result in results for outcome in result.outcomes)
 
 
 def quantization(config: Mapping[str, Any]) -> str | None:
@@ -134,8 +166,7 @@ def quantization(config: Mapping[str, Any]) -> str | None:
 def _run(summary: RunSummary) -> ReportRun:
     run, measured = summary.run, summary.evaluation.measured
     cases = measured.scope.cases
-    outcomes = [outcome for result in measured.results.values() for outcome in result.outcomes]
-    endings = [outcome.generation.has_ended for outcome in outcomes if outcome.generation.has_ended is not None]
+    endings = [one.has_ended for one in summary.generations if one.has_ended is not None]
     return ReportRun(
         started=summary.started,
         seconds=round(summary.seconds, 3),
@@ -151,7 +182,7 @@ def _run(summary: RunSummary) -> ReportRun:
         partial=summary.evaluation.is_narrowed(run.wanted) or any(c.id not in measured.results for c in cases),
         interrupted=bool(measured.unfinished),
         deselected=len(run.available) - len(cases),
-        tokens=tokens_of(measured),
+        tokens=tokens_of(measured, summary.generations),
         confidence=summary.evaluation.thresholds.verdict.confidence,
         computed_samples=summary.computed_samples,
         answers_to_the_end=len(endings),
@@ -164,12 +195,10 @@ def _case(evaluation: Evaluation, case: Case) -> ReportCase:
     """Return a case's entry, with the results of its tests against its floor and the baseline."""
     entry = _case_entry(case, evaluation.measured.results.get(case.id))
     is_unfinished = case.id in evaluation.measured.unfinished
-    verdict, decided_by = entry.verdict, entry.decided_by
-    if (evaluation.measured.scope.signal == "likelihood" or is_unfinished) and verdict == "undecided":
-        verdict = "not measured"
+    if entry.verdict == "undecided" and (is_unfinished or evaluation.measured.scope.signal == "likelihood"):
+        entry = structs.replace(entry, verdict="not measured")
     if is_unfinished:
-        decided_by = f"interrupted after {entry.samples} of {entry.planned} samples"
-    entry = structs.replace(entry, verdict=verdict, decided_by=decided_by, fails=entry.error is not None)
+        entry = structs.replace(entry, decided_by=f"interrupted after {entry.samples} of {entry.planned} samples")
     diagnosis = evaluation.diagnoses.get(case.id)
     if diagnosis is None:
         return entry
@@ -177,8 +206,8 @@ def _case(evaluation: Evaluation, case: Case) -> ReportCase:
         entry,
         interval=diagnosis.interval,
         floor=diagnosis.floor,
-        verdict="fail" if diagnosis.bad else verdict,
-        decided_by=diagnosis_text(diagnosis) or decided_by,
+        verdict="fail" if diagnosis.bad else entry.verdict,
+        decided_by=diagnosis_text(diagnosis) or entry.decided_by,
         fails=entry.fails or case_blocks(diagnosis, evaluation.thresholds),
         haystacks=diagnosis.haystacks,
         haystack_correlation=diagnosis.correlation and diagnosis.correlation.value,
@@ -196,23 +225,30 @@ def _case_entry(case: Case, result: CaseResult | None) -> ReportCase:
     generations = [outcome.generation for outcome in outcomes if outcome.generation.prompt_tokens]
     fills = [100 * (generation.prompt_tokens + case.generation_tokens) / case.length for generation in generations]
     cut_texts = sum(CUT_PART in outcome.score.parts for outcome in outcomes)
+    failures, examples = Counter[FailureKind](), list[WrongExample]()
+    for outcome in outcomes:
+        if (failure := outcome.score.failure) is None:
+            continue
+        failures[failure] += 1
+        if failures.total() <= MOST_EXAMPLES:
+            excerpt = outcome.excerpt if case.source == "own" else None
+            examples.append(WrongExample(
+                index=outcome.index,
+                question=excerpt.question[-EXAMPLE_CHARACTERS:] if excerpt else "",
+                failure=failure,
+                expected=outcome.references,
+                got=outcome.generation.text[:EXAMPLE_CHARACTERS],
+                depth=outcome.depths[0] if outcome.depths else None,
+            ))  # fmt: skip
     decided_by = "all planned samples"
     if len(outcomes) != len(case.planned):
         decided_by = f"{len(outcomes)} of {len(case.planned)} samples, when its gates were decided"
     return ReportCase(
-        id=case.id,
-        suite=case.suite,
-        category=case.category,
-        task=case.task,
-        length=case.length,
-        source=case.source,
-        version=case.version,
+        **{name: getattr(case, name) for name in CASE_FACTS},
         score=None if score is None else to_points(score),
         interval=None,
         samples=len(outcomes),
         planned=len(case.planned),
-        group=case.group,
-        left_out=case.left_out,
         fill=(median(fills), min(fills)) if fills else None,
         cut=100 * cut_texts / len(outcomes) if case.id.startswith(QUESTIONS_TEST) and outcomes else None,
         floor=None,
@@ -220,22 +256,10 @@ def _case_entry(case: Case, result: CaseResult | None) -> ReportCase:
         decided_by=None if score is None else decided_by,
         by_depth=by_depth(outcomes),
         parts=part_means(outcomes) if case.suite == "helmet" else {},
-        failures=dict(sorted(Counter(o.score.failure for o in outcomes if o.score.failure).items())),
-        examples=tuple(
-            WrongExample(
-                index=outcome.index,
-                question=outcome.excerpt.question[-EXAMPLE_CHARACTERS:]
-                if case.source == "own" and outcome.excerpt
-                else "",
-                failure=outcome.score.failure,
-                expected=outcome.references,
-                got=outcome.generation.text[:EXAMPLE_CHARACTERS],
-                depth=outcome.depths[0] if outcome.depths else None,
-            )
-            for outcome in outcomes
-            if outcome.score.failure
-        )[:MOST_EXAMPLES],
+        failures=dict(sorted(failures.items())),
+        examples=tuple(examples),
         error=error,
+        fails=error is not None,
         seconds=round(result.seconds, 3) if result else None,
     )
 

@@ -1,4 +1,4 @@
-"""The reports of many checkpoints: the page that draws them over training steps, and which scores go together.
+"""The reports of many checkpoints: a page that draws them over steps, correlations of scores, and a ranking of models.
 
 The rank correlations are those of HELMET's analysis (Yen et al. 2025, §3).
 """
@@ -12,17 +12,36 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from longctx.fixtures.checkpoints.steps import step_of
 from longctx.fixtures.outside_files import read_outside
-from longctx.fixtures.records.report import REPORT_SCHEMA, JsonReport, parse_report
-from longctx.fixtures.records.report_parts import MeanEstimate
+from longctx.fixtures.records.report import REPORT_SCHEMA, JsonReport, ReportCase, parse_report
 from longctx.fixtures.shown_text import one_line, visible, visible_data
-from longctx.plugins.report.charts import Chart, Series, chart, level_axis, score_axis, score_charts, value_axis
+from longctx.plugins.report.charts import (
+    Chart,
+    Series,
+    chart,
+    level_axis,
+    score_axis,
+    score_charts,
+    series_of,
+    value_axis,
+)
 from longctx.plugins.report.html.page import render
 from longctx.plugins.report.sections.suites import frontier_means
-from longctx.plugins.report.tables import Cell, Row, Table, shares_text, short_length, text_row, verdict_cell
+from longctx.plugins.report.tables import (
+    Cell,
+    Row,
+    Table,
+    shares_text,
+    short_length,
+    shown_interval,
+    shown_number,
+    text_row,
+    verdict_cell,
+)
 from longctx.plugins.thresholds.records import CATEGORIES
 
 RULER, HELMET = "RULER", "HELMET"
@@ -165,13 +184,7 @@ def gate_tracks(reports: Sequence[StepReport]) -> list[Series]:
         gates = [gates_of_step.get(name) for gates_of_step in by_name]
         last = [gate for gate in gates if gate is not None][-1]
         if last.kind not in ("effective_length", "likelihood"):
-            tracks.append(Series(
-                name=name,
-                values=tuple(gate.measured if gate else None for gate in gates),
-                intervals=tuple(gate.interval if gate else None for gate in gates),
-                threshold=last.required,
-                verdicts=tuple(gate.verdict if gate else None for gate in gates),
-            ))  # fmt: skip
+            tracks.append(series_of(name, gates, threshold=last.required))
     return _measured(tracks)
 
 
@@ -185,12 +198,8 @@ def likelihood_tracks(reports: Sequence[StepReport]) -> list[Series]:
     for family, length in dict.fromkeys(key for panels in by_report for key in panels):
         panels = [panels_of_step.get((family, length)) for panels_of_step in by_report]
         for measure in ("gain", "recovery"):
-            estimates: list[MeanEstimate | None] = [getattr(panel, measure) if panel else None for panel in panels]
-            tracks.append(Series(
-                name=f"{family} {measure} at {short_length(length)}",
-                values=tuple(estimate.mean if estimate else None for estimate in estimates),
-                intervals=tuple(estimate.interval if estimate else None for estimate in estimates),
-            ))  # fmt: skip
+            estimates = [getattr(panel, measure, None) for panel in panels]
+            tracks.append(series_of(f"{family} {measure} at {short_length(length)}", estimates, "mean"))
     return _measured(tracks)
 
 
@@ -425,3 +434,130 @@ def correlation(first: Sequence[float], second: Sequence[float]) -> Correlation 
     centre = math.atanh(max(-most, min(most, value)))
     spread = NORMAL_95 * math.sqrt((1 + value**2 / 2) / (count - 3))
     return Correlation(value=value, low=math.tanh(centre - spread), high=math.tanh(centre + spread))
+
+
+def read_models(files: Sequence[Path]) -> list[JsonReport]:
+    """Return the reports of several models, with all texts visible; raise HistoryError that names a file."""
+    documents = []
+    for file in files:
+        try:
+            documents.append(visible_data(parse_report(read_outside(file))))
+        except OSError as error:
+            raise HistoryError(f"{file} cannot be read ({error.strerror}); name a file of --report-json") from error
+        except ValueError as error:
+            raise HistoryError(f"{file} is no report ({error}); name a file of --report-json") from error
+    return documents
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """A model's plain average over the lengths that all models have, with the distances to the ends of its interval."""
+
+    average: float
+    below: float
+    above: float
+
+    def is_better(self, other: Standing) -> bool:
+        """Return True if the intervals show it: by the interval of the difference of two independent estimates.
+
+        Its distances are the roots of the sums of squares (Zou and Donner 2008, "Construction of confidence limits").
+        """
+        return self.average - other.average > math.hypot(self.below, other.above)
+
+
+CaseWeights = dict[int, list[tuple[float, ReportCase]]]
+"""The cases of a mean at every length where it is known, each with its weight."""
+
+
+def ranking(documents: Sequence[JsonReport]) -> list[Table]:
+    """Return the models by their plain averages over lengths (RULER, Table 3; HELMET, Table 9).
+
+    A rank is a range where the intervals do not tell models apart. Without RULER's and HELMET's means the average is
+    over the cases that all reports have. Raises HistoryError without a common case.
+    """
+    measures = {
+        RULER: [_suite_weights(one, "ruler", one.ruler.scores) for one in documents],
+        HELMET: [_suite_weights(one, "helmet", one.helmet.average if one.helmet else {}) for one in documents],
+    }
+    known = {name: weights for name, weights in measures.items() if _common_lengths(weights)}
+    known = known or {"common cases": _common_weights(documents)}
+    tables = [_ranked(name, documents, weights) for name, weights in known.items() if _common_lengths(weights)]
+    if not tables:
+        raise HistoryError(
+            "the reports have no case with a score in common; give reports of the same tasks and lengths"
+        )
+    return tables
+
+
+def _common_lengths(weights: Sequence[CaseWeights]) -> list[int]:
+    return sorted(frozenset.intersection(*map(frozenset, weights)))
+
+
+def _suite_weights(document: JsonReport, suite: str, means: ByLength) -> CaseWeights:
+    """Return the cases of a suite at the lengths that have a mean."""
+    cases = [case for case in document.cases if case.suite == suite and means.get(str(case.length)) is not None]
+    return _equal_weights(cases, by_category=suite == "helmet")
+
+
+def _common_weights(documents: Sequence[JsonReport]) -> list[CaseWeights]:
+    """Return for every model the cases that all reports have a score of."""
+    scored = []
+    for document in documents:
+        scored.append({case.id for case in document.cases if case.score is not None})
+    common = scored[0].intersection(*scored)
+    return [_equal_weights([case for case in document.cases if case.id in common]) for document in documents]
+
+
+def _equal_weights(cases: Sequence[ReportCase], *, by_category: bool = False) -> CaseWeights:
+    """Return the cases with equal weights, or with equal ones within categories of equal weight."""
+    groups = [(case.length, case.category if by_category else "") for case in cases]
+    sizes, weights = Counter(groups), CaseWeights()
+    for case, group in zip(cases, groups, strict=True):
+        weight = 1 / sizes[group] / (len(CATEGORIES) if by_category else 1)
+        weights.setdefault(case.length, []).append((weight, case))
+    return weights
+
+
+def _ranked(name: str, documents: Sequence[JsonReport], weights: Sequence[CaseWeights]) -> Table:
+    lengths = _common_lengths(weights)
+    standings = [_standing([own[length] for length in lengths]) for own in weights]
+    rows = []
+    for place in sorted(range(len(documents)), key=lambda place: -standings[place].average):
+        own = standings[place]
+        first = 1 + sum(other.is_better(own) for other in standings)
+        last = len(standings) - sum(own.is_better(other) for other in standings)
+        scores = [shown_number(_standing([weights[place][length]]).average) for length in lengths]
+        interval = shown_interval((max(0.0, own.average - own.below), min(100.0, own.average + own.above)))
+        rank = f"{first}" if first == last else f"{first} to {last}"
+        rows.append(text_row(shown_name(documents[place]), *scores, f"{own.average:.1f} ({interval})", rank))
+    columns = (*map(short_length, lengths), "average", "rank")
+    return Table(name=name, corner=name, columns=columns, rows=tuple(rows))
+
+
+def _standing(by_length: Sequence[Sequence[tuple[float, ReportCase]]]) -> Standing:
+    """Return the average over lengths.
+
+    Tasks are independent at one length, so their distances add up as squares. Lengths share questions and haystacks, so
+    there the distances are averaged.
+    """
+    averages, below, above = list[float](), list[float](), list[float]()
+    for cases in by_length:
+        average, squares_below, squares_above = 0.0, 0.0, 0.0
+        for weight, case in cases:
+            score, (low, high) = case.score or 0.0, case.interval or (0.0, 100.0)
+            average += weight * score
+            squares_below += (weight * (score - low)) ** 2
+            squares_above += (weight * (high - score)) ** 2
+        averages.append(average)
+        below.append(math.sqrt(squares_below))
+        above.append(math.sqrt(squares_above))
+    return Standing(average=fmean(averages), below=fmean(below), above=fmean(above))
+
+
+def differing_questions(documents: Sequence[JsonReport]) -> list[str]:
+    """Return the models that were not asked in the way of the first: with other texts, prompts, scores or seed."""
+    asked = []
+    for document in documents:
+        run = document.run
+        asked.append((run.corpora, run.prompts, run.options.get("scoring"), run.seed))
+    return [shown_name(document) for document, way in zip(documents, asked, strict=True) if way != asked[0]]

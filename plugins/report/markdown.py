@@ -9,8 +9,7 @@ from dataclasses import replace
 from longctx.fixtures.records.report import JsonReport
 from longctx.fixtures.shown_text import one_line
 from longctx.plugins.report.sections.comparison import comparison_notes
-from longctx.plugins.report.sections.cost import cost_text, partial_note
-from longctx.plugins.report.sections.engine import invariance_table, notes_of
+from longctx.plugins.report.sections.engine import cost_text, invariance_table, notes_of, partial_note
 from longctx.plugins.report.sections.failures import lowest_table
 from longctx.plugins.report.sections.gates import MOST_GATES, gate_table, run_verdict, seed_role, warning_texts
 from longctx.plugins.report.sections.likelihood import finding_notes, has_no_answers, likelihood_table

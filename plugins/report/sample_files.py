@@ -19,7 +19,7 @@ import msgspec
 from longctx.fixtures.records import BaselineAnswer, Case, CaseResult, Outcome
 from longctx.fixtures.shown_text import visible_data
 from longctx.plugins.evidence.points import to_points
-from longctx.plugins.report.summary import RunSummary
+from longctx.plugins.report.document import RunSummary
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,8 +9,7 @@ from longctx.fixtures.records import Inspection, PropertyFinding
 from longctx.fixtures.records.report import JsonReport, ReportVerdict
 from longctx.fixtures.shown_text import COLUMNS, INDENT, visible_line, wrapped
 from longctx.plugins.report.sections.comparison import comparison_notes
-from longctx.plugins.report.sections.cost import cost_notes
-from longctx.plugins.report.sections.engine import invariance_table, notes_of
+from longctx.plugins.report.sections.engine import cost_notes, invariance_table, notes_of
 from longctx.plugins.report.sections.failures import failure_notes
 from longctx.plugins.report.sections.gates import gate_notes, gate_text, run_verdict, seed_role, warning_texts
 from longctx.plugins.report.sections.likelihood import finding_notes, has_no_answers, likelihood_table

@@ -7,9 +7,8 @@ from html.parser import HTMLParser
 from typing import Any
 
 from longctx.fixtures.shown_text import visible_data
-from longctx.plugins.report.document import document
+from longctx.plugins.report.document import RunSummary, document
 from longctx.plugins.report.html.page import page
-from longctx.plugins.report.summary import RunSummary
 
 
 class PageParser(HTMLParser):

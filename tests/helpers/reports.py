@@ -24,7 +24,7 @@ from longctx.fixtures.records import (
 from longctx.fixtures.tasks import FAMILIES, NAMED_SUITES, RULER_ASPECTS, TASKS
 from longctx.plugins.config.run import Run
 from longctx.plugins.config.run_facts import Baseline
-from longctx.plugins.report.summary import RunSummary
+from longctx.plugins.report.document import RunSummary
 from longctx.plugins.thresholds.read import load_thresholds
 from longctx.plugins.thresholds.records import SHIPPED
 from longctx.plugins.verdicts.evaluate import Measured

@@ -21,10 +21,10 @@ from longctx.fixtures.records.report import JsonReport
 from longctx.fixtures.shown_text import visible
 from longctx.plugins.evidence.points import to_points
 from longctx.plugins.report.charts import SHADES, lines_charts, score_charts
+from longctx.plugins.report.document import RunSummary
 from longctx.plugins.report.sample_files import PairedSample, paired_samples
 from longctx.plugins.report.sections.comparison import comparison_notes, difference_tables
-from longctx.plugins.report.sections.cost import cost_text, partial_note
-from longctx.plugins.report.sections.engine import invariance_table, notes_of
+from longctx.plugins.report.sections.engine import cost_text, invariance_table, notes_of, partial_note
 from longctx.plugins.report.sections.failures import failure_table, lowest_table
 from longctx.plugins.report.sections.gates import gate_table, run_verdict, seed_role, warning_texts
 from longctx.plugins.report.sections.likelihood import finding_notes, likelihood_table
@@ -39,8 +39,7 @@ from longctx.plugins.report.sections.scores import (
     setting_series,
 )
 from longctx.plugins.report.sections.suites import frontier_notes, question_notes
-from longctx.plugins.report.summary import RunSummary
-from longctx.plugins.report.tables import Note, plural, short_length, tested_lengths
+from longctx.plugins.report.tables import plural, short_length, tested_lengths
 
 LOWEST_CASES = 12
 # The samples that a page carries, within a limit of size.
@@ -103,19 +102,19 @@ def page(document: JsonReport, summary: RunSummary, *, budget_bytes: int = BUDGE
         settings=lines_charts(setting_series(document), lengths),
         tables=score_tables(document),
         parts=part_table(document),
-        score_notes=_texts(score_notes(document)),
+        score_notes=score_notes(document),
         at_confidence=at_confidence(document),
         depths=depth_tables(document),
-        frontier=_texts([*frontier_notes(document), *question_notes(document)]),
+        frontier=[*frontier_notes(document), *question_notes(document)],
         likelihood=None if likelihood is None else likelihood_table(likelihood, document.cases),
-        likelihood_findings=[] if likelihood is None else _texts(finding_notes(likelihood)),
+        likelihood_findings=[] if likelihood is None else finding_notes(likelihood),
         invariance=invariance_table(document.invariance or ()),
         gates=gate_table(document),
         notes=[*(f"{note[0].upper()}{note[1:]}" for note in notes_of(document)), *warning_texts(document)],
         seed_role=seed_role(document),
         regression=regression,
         differences=[] if regression is None else difference_tables(document, regression),
-        comparison_notes=_texts(comparison_notes(document)),
+        comparison_notes=comparison_notes(document),
         failures=failure_table(document),
         lowest=lowest_table(document, LOWEST_CASES),
         cases=all_cases(document),
@@ -124,10 +123,6 @@ def page(document: JsonReport, summary: RunSummary, *, budget_bytes: int = BUDGE
         data_sources=_data_sources(document),
         data=embedded({"rows": samples.rows}),
     )
-
-
-def _texts(notes: Sequence[Note]) -> list[str]:
-    return [note.text for note in notes]
 
 
 def _data_sources(document: JsonReport) -> list[str]:

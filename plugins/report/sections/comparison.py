@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import shlex
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from statistics import fmean
 
 from longctx.fixtures.outside_files import absolute
@@ -18,10 +19,9 @@ from longctx.fixtures.records.report import (
     ReportDifference,
     ReportEndings,
 )
-from longctx.plugins.config.run_facts import Baseline
+from longctx.plugins.config.run_facts import Baseline, RunFacts
 from longctx.plugins.evidence.points import to_points
 from longctx.plugins.report.charts import difference_class
-from longctx.plugins.report.summary import RunSummary
 from longctx.plugins.report.tables import (
     Cell,
     Note,
@@ -36,27 +36,32 @@ from longctx.plugins.report.tables import (
     tested_lengths,
 )
 from longctx.plugins.verdicts.evaluate import Measured
+from longctx.plugins.verdicts.evaluation import Evaluation
 
 MOST_DROPPED = 10
 MOST_DIFFERENCES = 6
 
 
-def regression(summary: RunSummary) -> RegressionSummary | None:
-    """Return the comparison with the baseline; None without one. A difference is the model's score minus its score."""
-    evaluation, run = summary.evaluation, summary.run
+def regression(
+    evaluation: Evaluation, run: RunFacts, execution: Mapping[str, str] | None, report_file: Path | None
+) -> RegressionSummary | None:
+    """Return the comparison with the baseline; None without one. A difference is the model's score minus its score.
+
+    `execution` is the execution path of a baseline that was run; `report_file` is the file of the JSON report.
+    """
     baseline = run.baseline
     if baseline is None:
         return None
     source = None if baseline.checkpoint is None else baseline.checkpoint.source
     thresholds = run.thresholds.regression
-    execution = dict(summary.baseline_execution or baseline.execution)
+    execution = execution or baseline.execution
     return RegressionSummary(
         baseline=ComparedModel(
             name=baseline.name,
             fingerprint=baseline.fingerprint,
             source=source,
             engine=execution.get("engine") or "hf",
-            execution=execution or None,
+            execution=dict(execution) or None,
         ),
         scores=_baseline_scores(evaluation.measured),
         drop=thresholds.drop,
@@ -64,16 +69,15 @@ def regression(summary: RunSummary) -> RegressionSummary | None:
         cases={case_id: diagnosis.comparison for case_id, diagnosis in evaluation.diagnoses.items()},
         differences=baseline.differences,
         endings=evaluation.endings,
-        cause=_cause_command(summary, baseline),
+        cause=_cause_command(evaluation, run.checkpoint.path, baseline, report_file),
     )
 
 
-def _cause_command(summary: RunSummary, baseline: Baseline) -> str | None:
+def _cause_command(evaluation: Evaluation, model: str, baseline: Baseline, report_file: Path | None) -> str | None:
     """Return the command that looks for the cause of the loss of the case with most worse samples.
 
     None if no case or gate is worse than the baseline, if no such case has gold answers, or without both checkpoints.
     """
-    evaluation, model = summary.evaluation, summary.run.checkpoint.path
     good = baseline.path if baseline.checkpoint is None else baseline.checkpoint.path
     if good is None or not (os.path.isdir(good) and os.path.isdir(model)):
         return None
@@ -87,8 +91,8 @@ def _cause_command(summary: RunSummary, baseline: Baseline) -> str | None:
     if not lost:
         return None
     words = ["longctx", "diagnose", str(absolute(good)), str(absolute(model))]
-    if (file := summary.files.get("report_json")) is not None:
-        words += ["--report", str(absolute(file))]
+    if report_file is not None:
+        words += ["--report", str(absolute(report_file))]
     return shlex.join([*words, "--case", max(lost, key=lost.__getitem__)])
 
 

@@ -1,20 +1,22 @@
-"""The findings of a run about its engine: the properties that --invariance checked, and the notes about a server."""
+"""The work of the engine: tokens, samples and time, the properties that --invariance checked, the notes on a server."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from msgspec import UNSET, UnsetType
 
-from longctx.fixtures.records import PropertyFinding
-from longctx.fixtures.records.report import JsonReport, ReportServer
+from longctx.fixtures.records import Generation, PropertyFinding
+from longctx.fixtures.records.report import JsonReport, ReportServer, ReportTokens
 from longctx.fixtures.records.results import EngineFacts
-from longctx.plugins.report.tables import Cell, Row, Table, verdict_cell
+from longctx.plugins.report.tables import Cell, Note, Row, Table, plural, verdict_cell
 from longctx.plugins.verdicts.evaluate import Measured
 
 # Single answers may consist of special tokens, which no text shows.
 MISSING_SHARE = 0.05
 WORDS = {"skipped": "not measured"}
+# Start-up and noise take a large share of shorter runs.
+LEAST_SHOWN_SECONDS = 10
 
 
 def failed_properties(document: JsonReport) -> list[str]:
@@ -41,17 +43,16 @@ def invariance_table(findings: Sequence[PropertyFinding]) -> Table:
     return Table(name="Properties of the engine", corner="property", columns=columns, rows=tuple(rows))
 
 
-def server_notes(measured: Measured, facts: EngineFacts | None) -> ReportServer | UnsetType:
+def server_notes(generations: Sequence[Generation], facts: EngineFacts | None) -> ReportServer | UnsetType:
     """Return the notes about the server of a run; unset without any."""
-    generations = [outcome.generation for result in measured.results.values() for outcome in result.outcomes]
     notes = list(facts.notes) if facts else []
-    excess = [generation.excess_tokens for generation in generations if generation.excess_tokens]
+    excess = [one.excess_tokens for one in generations if one.excess_tokens]
     if excess:
         notes.append(
             f"gave more tokens than requested in {len(excess):,} of {len(generations):,} answers, up to "
             f"{max(excess):,} too many; each answer was cut to its token budget before it was scored"
         )
-    missing = [generation.missing_tokens for generation in generations if generation.missing_tokens]
+    missing = [one.missing_tokens for one in generations if one.missing_tokens]
     if len(missing) > MISSING_SHARE * len(generations):
         notes.append(
             f"counted more tokens than its texts have in {len(missing):,} of {len(generations):,} answers, up to "
@@ -64,3 +65,78 @@ def notes_of(document: JsonReport, subject: str = "the server ") -> list[str]:
     """Return the report's facts about its server, after the subject; or of the files whose results were compared."""
     notes = () if isinstance(document.server, UnsetType) else document.server.notes
     return [note if document.is_of_files else f"{subject}{note}" for note in notes]
+
+
+def tokens_of(measured: Measured, generations: Sequence[Generation]) -> ReportTokens:
+    """Return the tokens of all finished samples, and an estimate for a run of all planned samples.
+
+    A sum is None if the tokens of a sample are not known. The estimate rests on the mean of every case's samples.
+    """
+    full_run = 0.0
+    for case in measured.scope.cases:
+        result = measured.results.get(case.id)
+        counts = [outcome.generation.computed_tokens for outcome in result.outcomes] if result else []
+        computed = [count for count in counts if count is not None]
+        full_run += len(case.planned) * (sum(computed) / len(computed) if computed else case.length)
+    return ReportTokens(
+        prompt=_total(generation.prompt_tokens for generation in generations),
+        generated=_total(generation.generated_tokens for generation in generations),
+        computed=_total(generation.computed_tokens for generation in generations),
+        reused=_total(generation.reused_tokens for generation in generations),
+        full_run_equivalent=round(full_run),
+    )
+
+
+def _total(counts: Iterable[int | None]) -> int | None:
+    """Return the sum of counts; None if one of them is not known."""
+    counts = list(counts)
+    known = [count for count in counts if count is not None]
+    return sum(known) if len(known) == len(counts) else None
+
+
+def partial_note(document: JsonReport) -> str:
+    """Return the parts that a run leaves out; empty for a whole one."""
+    run = document.run
+    if run.interrupted:
+        return f"interrupted: scores from {samples_text(document)}; the same command continues"
+    if not run.partial:
+        return ""
+    if not run.deselected:
+        return "partial: some cases were left out, or returned no result"
+    return f"partial: {plural(run.deselected, 'case', 'cases')} deselected"
+
+
+def cost_text(document: JsonReport) -> str:
+    """Return the tokens, samples and time that a run took."""
+    run, samples = document.run, sum(case.samples for case in document.cases)
+    if document.is_of_files:
+        return f"{samples_text(document)}, read from files in {run.seconds:.1f} s"
+    tokens, share = run.tokens, ""
+    if all(case.samples == case.planned for case in document.cases):
+        share = " (a full run)"
+    elif tokens.computed:
+        share = f" (1/{tokens.full_run_equivalent / tokens.computed:.1f} of a full run)"
+    computed = "unknown" if tokens.computed is None else f"{tokens.computed:,}"
+    in_all = " in all" if run.computed_samples < samples else ""
+    # Workers may also answer a few samples that the verdicts turn out not to need.
+    has_both = document.regression is not None and run.computed_samples > samples
+    now = f"{run.computed_samples:,} answered now" + (", the baseline's too," if has_both else "")
+    return f"{computed} tokens computed{in_all}{share}, {samples_text(document)}, {now} in {run.seconds:,.0f} s"
+
+
+def cost_notes(document: JsonReport) -> list[Note]:
+    """Return the tokens, samples and time that a run took, and the parts that it leaves out."""
+    shown, run = [Note(name="cost", text=cost_text(document))], document.run
+    total = sum(run.worker_seconds.values())
+    if total >= LEAST_SHOWN_SECONDS:
+        spent = sorted(((seconds, name) for name, seconds in run.worker_seconds.items()), reverse=True)
+        shares = [f"{name} {seconds / total:.0%}" for seconds, name in spent if seconds >= 0.01 * total]
+        shown.append(Note(text=f"of the workers' time: {', '.join(shares)}"))
+    if note := partial_note(document):
+        shown.append(Note(text=note, tone="warning"))
+    return shown
+
+
+def samples_text(document: JsonReport) -> str:
+    samples, planned = sum(case.samples for case in document.cases), sum(case.planned for case in document.cases)
+    return f"{samples:,} of {planned:,} samples"

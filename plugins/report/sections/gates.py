@@ -9,8 +9,7 @@ from typing import Literal
 
 from longctx.fixtures.records.report import JsonReport, ReportCase, ReportGate, ReportVerdict
 from longctx.plugins.report.sections.comparison import endings_text
-from longctx.plugins.report.sections.cost import partial_note
-from longctx.plugins.report.sections.engine import failed_properties, held_properties
+from longctx.plugins.report.sections.engine import failed_properties, held_properties, partial_note
 from longctx.plugins.report.tables import (
     Cell,
     Note,

@@ -13,7 +13,7 @@ from longctx.plugins.evidence.effective_length import (
     effective_length_label,
     weighted_average,
 )
-from longctx.plugins.report.charts import Series
+from longctx.plugins.report.charts import Series, series_of
 from longctx.plugins.report.gate_reasons import shown_label
 from longctx.plugins.report.tables import Note, short_length
 from longctx.plugins.verdicts.evaluate import HALF, settled_scores
@@ -138,11 +138,6 @@ def ruler_series(evaluation: Evaluation) -> tuple[Series, ...]:
     lengths, series = sorted({case.length for case in scope.cases}), []
     for name, findings in (("mean", evaluation.ruler), *evaluation.aspects.items()):
         by_length = [findings.get(length) for length in lengths]
-        series.append(Series(
-            name="RULER mean" if name == "mean" else name,
-            values=tuple(finding.measured if finding else None for finding in by_length),
-            intervals=tuple(finding.interval if finding else None for finding in by_length),
-            verdicts=tuple(finding.verdict if finding else None for finding in by_length),
-            threshold=scope.reference.scores.get(name),
-        ))  # fmt: skip
+        title = "RULER mean" if name == "mean" else name
+        series.append(series_of(title, by_length, threshold=scope.reference.scores.get(name)))
     return tuple(series)

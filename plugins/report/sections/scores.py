@@ -8,7 +8,7 @@ from statistics import fmean
 
 from longctx.fixtures.records.report import JsonReport, ReportCase
 from longctx.fixtures.shown_text import one_line
-from longctx.plugins.report.charts import MOST_LINES, Series, shade
+from longctx.plugins.report.charts import MOST_LINES, Series, series_of, shade
 from longctx.plugins.report.sections.suites import FRONTIER, NOT_SELECTED, QUESTIONS_TEST, Mean, means
 from longctx.plugins.report.tables import (
     DEPTH_BINS,
@@ -119,11 +119,7 @@ def setting_series(document: JsonReport) -> dict[str, list[Series]]:
         series = []
         for task, by_length in tasks.items():
             cases = [by_length.get(length) for length in tested_lengths(document)]
-            series.append(Series(
-                name=task,
-                values=tuple(case.score if case else None for case in cases),
-                intervals=tuple(case.interval if case else None for case in cases),
-            ))  # fmt: skip
+            series.append(series_of(task, cases, "score"))
         measured = [one for one in series if one.is_measured]
         if 1 < len(measured) <= MOST_LINES:
             groups[category] = measured

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from longctx.cli import main
 from longctx.fixtures.records.report import JsonReport, report_data
 from longctx.plugins.report.document import document
-from longctx.plugins.report.history import correlation
-from longctx.plugins.report.ranking import ranking
+from longctx.plugins.report.history import correlation, ranking
 from longctx.plugins.thresholds.records import CATEGORIES
 from tests.helpers.pages import tables_of
 from tests.helpers.report_records import report_of

@@ -22,7 +22,7 @@ from longctx.plugins.report.document import document, quantization
 from longctx.plugins.report.html.page import page
 from longctx.plugins.report.markdown import markdown, markdown_text
 from longctx.plugins.report.sections.comparison import comparison_notes, difference_text
-from longctx.plugins.report.sections.cost import cost_text
+from longctx.plugins.report.sections.engine import cost_text
 from longctx.plugins.report.sections.failures import failure_notes
 from longctx.plugins.report.sections.gates import MOST_GATES, warning_texts
 from longctx.plugins.report.terminal import terminal_summary
