@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import re
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any, TypeVar
 
-from longctx.ci.gate.formats import ResultsError, ScoredSample
-from longctx.ci.gate.load import Place, Reading, Results, load
+from longctx.ci.gate.formats import ResultsError, Sample
+from longctx.ci.gate.load import Place, Reading, Results, Source, load
 from longctx.fixtures.checkpoints.checkpoint import Checkpoint
 from longctx.fixtures.lengths import format_length
 from longctx.fixtures.outside_files import absolute
@@ -37,26 +40,22 @@ from longctx.plugins.verdicts.evaluate import Measured
 from longctx.plugins.verdicts.evaluation import Evaluation, evaluate
 from longctx.plugins.verdicts.hypotheses import Scope
 
-Source = str | Path | Sequence[Mapping[str, object]]
-"""A file, a folder or a glob of results, or the rows of a table: id, score and more, as a CSV file has them."""
 SUITE = "tasks"
 """The suite and the family of other programs' tasks."""
+Value = TypeVar("Value")
 MOST_NAMED = 5
 MOST_CHARACTERS = 90
-Samples = Mapping[str, ScoredSample]
+Samples = Mapping[str, Sample]
 """The samples of a place by identity."""
 # A mean over RULER is one over all its tasks.
 RULER_TASKS = 13
 
 
-class _Families(dict[str, str]):
+class _Families(defaultdict[str, str]):
     """The families of all tasks that a policy may name; one that is no task of this suite is another program's."""
 
     def __contains__(self, task: object) -> bool:
         return True
-
-    def __missing__(self, task: str) -> str:
-        return SUITE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,50 +71,57 @@ class Comparison:
     seconds: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pairs:
+    """The samples that both models have answered, as the results of cases."""
+
+    names: Mapping[str, str]
+    """By the task of a file or of the policy, its name in reports."""
+    seed: int
+    results: list[CaseResult] = field(default_factory=list)
+    short: set[str] = field(default_factory=set)
+    """The ids of the cases of which the candidate lacks samples of the base."""
+    notes: list[str] = field(default_factory=list)
+    """What cannot be paired, and what is not known of the units of evidence."""
+
+
 def compare(base: Source, candidate: Source, policy: str | Path | None, reading: Reading) -> Comparison:
     """Read and pair two results, and evaluate the gates; raise ResultsError or ThresholdsError."""
     started = time.monotonic()
     results, other = (load(source, reading, role=role) for source, role in ((base, "BASE"), (candidate, "CANDIDATE")))
     path = SHIPPED if policy is None else absolute(policy)
-    thresholds = load_thresholds(path, known_tasks=_families(results, other))
+    families = _Families(lambda: SUITE)
+    for samples in (*results.samples.values(), *other.samples.values()):
+        case = _first(samples).case
+        if case is not None:
+            families[case.task] = case.family
+    thresholds = load_thresholds(path, known_tasks=families)
+    floors = {} if policy is None else thresholds.floors
     gates = [gate for gate in thresholds.gates if gate.kind in COMPARED_KINDS]
+    left_out = [gate.name for gate in thresholds.gates if gate.kind not in COMPARED_KINDS]
     named_tasks = [task for gate in gates for task in gate.tasks]
-    named_tasks += [] if policy is None else thresholds.floors
-    pairs = pair(results, other, named_tasks)
+    pairs = pair(results, other, [*named_tasks, *floors])
     cases = tuple(result.case for result in pairs.results)
-    compared = tuple(_with_places(gate, cases, pairs.names) for gate in gates)
-    left_out = ", ".join(gate.name for gate in thresholds.gates if gate.kind not in COMPARED_KINDS)
-    floors = {}
     notes = [*thresholds.notes, *pairs.notes]
     if results.path == other.path and isinstance(base, str | Path):
         notes.append("BASE and CANDIDATE are the same, which is most often a wrong path")
-    if policy is not None:
-        tasks = {case.task for case in cases}
-        named = {pairs.names.get(task, task): floor for task, floor in thresholds.floors.items()}
-        floors = {task: floor for task, floor in named.items() if task in tasks}
-        notes += [f"gates on scores are for longctx run, and left out here: {left_out}"] if left_out else []
-    thresholds = replace(thresholds, gates=compared, floors=floors)
+    if policy is not None and left_out:
+        notes.append(f"gates on scores are for longctx run, and left out here: {', '.join(left_out)}")
+    thresholds = replace(
+        thresholds,
+        gates=tuple(_with_places(gate, cases, pairs.names) for gate in gates),
+        floors={pairs.names[task]: floor for task, floor in floors.items()},
+    )
     return Comparison(
         base=results, candidate=other, evaluation=_evaluation(cases, thresholds, pairs), policy=path,
         notes=tuple(notes), seconds=time.monotonic() - started,
     )  # fmt: skip
 
 
-def _families(*results: Results) -> Mapping[str, str]:
-    """Return the families of all tasks; those of no file are other programs'."""
-    families = _Families()
-    for one in results:
-        for (task, _), samples in one.samples.items():
-            case = next(iter(samples.values())).case
-            families[task] = SUITE if case is None else case.family
-    return families
-
-
 def _with_places(gate: Gate, cases: Sequence[Case], names: Mapping[str, str]) -> Gate:
     """Return a gate at the lengths that its tasks have; one that names none is about all of another program's."""
-    tasks = [names.get(task, task) for task in gate.tasks]
-    is_about_all = not tasks and gate.aspect is None and gate.category is None
-    if is_about_all:
+    tasks = [names[task] for task in gate.tasks]
+    if not tasks and gate.aspect is None and gate.category is None:
         of_others = [case.task for case in cases if case.suite == SUITE]
         tasks = list(dict.fromkeys(of_others))
     lengths = {case.length for case in cases if case.task in tasks}
@@ -193,66 +199,53 @@ def summarize(comparison: Comparison, files: Mapping[str, Path]) -> RunSummary:
     )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pairs:
-    """The samples that both models have answered, as the results of cases."""
-
-    results: tuple[CaseResult, ...]
-    short: frozenset[str]
-    """The ids of the cases of which the candidate lacks samples of the base."""
-    names: Mapping[str, str]
-    """By the task of a file, its name in reports."""
-    seed: int
-    notes: tuple[str, ...]
-    """What cannot be paired, and what is not known of the units of evidence."""
-
-
-def pair(base: Results, candidate: Results, required: Collection[str]) -> Pairs:
+def pair(base: Results, candidate: Results, required: Sequence[str]) -> Pairs:
     """Pair two results; raise ResultsError if nothing can be compared, or if inputs differ.
 
     A case of `required` tasks that no file has is an error, as is one that the candidate lacks.
     """
-    names = _shown_names([task for task, _ in (*base.samples, *candidate.samples)])
-    base, candidate = _renamed(base, names), _renamed(candidate, names)
-    units: dict[str, int] = {}
-    results, short, lone, has_units = [], set(), [], True
+    tasks = [task for task, _ in base.samples]
+    names = _shown_names([*tasks, *(task for task, _ in candidate.samples), *required])
+    pairs = Pairs(names=names, seed=_first(_first(base.samples)).seed, notes=[*base.notes, *candidate.notes])
+    numbers: dict[str, int] = {}
+    lone, has_units = [], True
     for place, samples in base.samples.items():
-        case_id, others = _case_id(place, samples), candidate.samples.get(place, {})
+        case, others = _case(names, place, samples), candidate.samples.get(place, {})
         if not others:
             error = f"{candidate.name} has no sample of it; measure it, or leave it out of {base.name}"
-            results.append(_failed(_described(place, samples, ()), error))
+            pairs.results.append(CaseResult(case=case, outcomes=(), seconds=0.0, error=error))
             continue
-        shared = [identity for identity in samples if identity in others]
-        _check(case_id, samples, others, (base.name, candidate.name))
+        _check(case.id, samples, others, (base.name, candidate.name))
         for name, known, other in ((base.name, samples, others), (candidate.name, others, samples)):
-            without = [sample.id for identity, sample in known.items() if identity not in other]
+            without = [str(sample.id) for identity, sample in known.items() if identity not in other]
             if without:
                 ids = counted(without, MOST_NAMED)
-                lone.append(f"{case_id}: {plural(len(without), 'sample', 'samples')} of {name} alone ({ids})")
+                lone.append(f"{case.id}: {plural(len(without), 'sample', 'samples')} of {name} alone ({ids})")
+        shared = [identity for identity in samples if identity in others]
         if len(shared) < len(samples):
-            short.add(case_id)
-        if next(iter(samples.values())).case is not None:
+            pairs.short.add(case.id)
+        has_units = has_units and all(samples[identity].unit for identity in shared)
+        if _first(samples).case is None:
+            # The number of the text of every pair is the same in all tasks.
+            texts = [samples[identity].unit or f"{place} {identity}" for identity in shared]
+            own = tuple(numbers.setdefault(text, len(numbers)) for text in texts)
+            case = replace(case, samples=len(shared), texts=own)
+        else:
             # The samples of this suite are paired in the order of their indices.
             shared.sort(key=int)
-        has_units = has_units and all(samples[identity].unit for identity in shared)
-        # The number of the text of every pair is the same in all tasks.
-        texts = [samples[identity].unit or f"{place} {identity}" for identity in shared]
-        numbers = tuple(units.setdefault(text, len(units)) for text in texts)
-        case = _described(place, {identity: samples[identity] for identity in shared}, numbers)
-        results.append(_result(case, [(samples[identity], others[identity]) for identity in shared]))
-    new = [_case_id(place, samples) for place, samples in candidate.samples.items() if place not in base.samples]
+        pairs.results.append(_result(case, [(samples[identity], others[identity]) for identity in shared]))
+    new = [_case(names, place, own).id for place, own in candidate.samples.items() if place not in base.samples]
     if new:
         lone.append(f"tasks of {candidate.name} alone: {counted(new, MOST_NAMED)}")
-    known_tasks = {task for task, _ in base.samples}
     for task in dict.fromkeys(required):
-        if names.get(task, task) not in known_tasks:
-            like = replace(results[0].case, id=task, task=_shown_names([task])[task], texts=(), only=())
-            results.append(_failed(like, f"{base.name} has no sample of it; measure it"))
-    notes = [*base.notes, *candidate.notes]
+        if task not in tasks:
+            like = replace(pairs.results[0].case, id=task, task=names[task], texts=(), only=())
+            error = f"{base.name} has no sample of it; measure it"
+            pairs.results.append(CaseResult(case=like, outcomes=(), seconds=0.0, error=error))
     if not has_units:
-        notes.append("nothing says which samples share a text, so each is one of its own; a column `cluster` says it")
-    seed = next(sample.seed for samples in base.samples.values() for sample in samples.values())
-    return Pairs(results=tuple(results), short=frozenset(short), names=names, seed=seed, notes=(*notes, *lone))
+        lone.insert(0, "nothing says which samples share a text, so each is one of its own; a column `cluster` says it")
+    pairs.notes.extend(lone)
+    return pairs
 
 
 def _check(case_id: str, samples: Samples, others: Samples, names: tuple[str, str]) -> None:
@@ -273,12 +266,6 @@ def _check(case_id: str, samples: Samples, others: Samples, names: tuple[str, st
         raise ResultsError(f"{case_id}: no sample of {names[0]} is in {names[1]}; compare runs of the same samples")
 
 
-def _case_id(place: Place, samples: Samples) -> str:
-    case = next(iter(samples.values())).case
-    task, length = place
-    return case.id if case is not None else f"{task}-{format_length(length)}" if length else task
-
-
 def _shown_names(tasks: Sequence[str]) -> dict[str, str]:
     """Return by task its name as reports may have it, another one for each."""
     names: dict[str, str] = {}
@@ -292,47 +279,52 @@ def _shown_names(tasks: Sequence[str]) -> dict[str, str]:
     return names
 
 
-def _renamed(results: Results, names: Mapping[str, str]) -> Results:
-    """Return results with these names of their tasks."""
-    samples = {(names[task], length): known for (task, length), known in results.samples.items()}
-    return replace(results, samples=samples)
-
-
-def _described(place: Place, samples: Samples, texts: tuple[int, ...]) -> Case:
-    """Return the case of some pairs: that of this suite, with the indices that are there, or one in their order."""
-    case = next(iter(samples.values())).case
-    return case or Case(
-        id=_case_id(place, samples), suite=SUITE, category=SUITE, task=place[0], length=place[1],
-        samples=len(samples), source="published", generation_tokens=1, texts=texts,
+def _case(names: Mapping[str, str], place: Place, samples: Samples) -> Case:
+    """Return the case of some samples: that of this suite, or one in the order of a file."""
+    task, length = names[place[0]], place[1]
+    return _first(samples).case or Case(
+        id=f"{task}-{format_length(length)}" if length else task, suite=SUITE, category=SUITE, task=task,
+        length=length, samples=len(samples), source="published", generation_tokens=1,
     )  # fmt: skip
 
 
-def _failed(case: Case, error: str) -> CaseResult:
-    return CaseResult(case=case, outcomes=(), seconds=0.0, error=error)
-
-
-def _result(case: Case, pairs: Sequence[tuple[ScoredSample, ScoredSample]]) -> CaseResult:
+def _result(case: Case, pairs: Sequence[tuple[Sample, Sample]]) -> CaseResult:
     """Return the candidate's outcomes with the base's scores, and the base's answers where the scores differ."""
     outcomes, flipped = [], []
     for number, (before, sample) in enumerate(pairs):
-        index = number if case.suite == SUITE else int(sample.id)
-        outcomes.append(_outcome(index, sample))
+        index = number if sample.case is None else int(sample.id)
+        generation = Generation(
+            text=_text(sample), prompt_tokens=0, generated_tokens=None, computed_tokens=None, reused_tokens=None,
+            finish="stop", seconds=0.0,
+        )  # fmt: skip
+        score = Score(value=sample.score, failure=_failure(sample))
+        references = texts_of(sample.expected)
+        outcomes.append(Outcome(index=index, score=score, generation=generation, references=references, depths=()))
         if sample.score != before.score and before.answer is not None:
-            flipped.append(BaselineAnswer(index=index, text=before.answer, failure=_failure(before)))
+            flipped.append(BaselineAnswer(index=index, text=_text(before), failure=_failure(before)))
     scores = tuple(before.score for before, _ in pairs)
     return CaseResult(case=case, outcomes=tuple(outcomes), seconds=0.0, baseline=scores, flipped=tuple(flipped))
 
 
-def _outcome(index: int, sample: ScoredSample) -> Outcome:
-    generation = Generation(
-        text=sample.answer or "", prompt_tokens=0, generated_tokens=None, computed_tokens=None, reused_tokens=None,
-        finish="stop", seconds=0.0,
-    )  # fmt: skip
-    score = Score(value=sample.score, failure=_failure(sample))
-    return Outcome(index=index, score=score, generation=generation, references=sample.expected, depths=())
-
-
-def _failure(sample: ScoredSample) -> FailureKind | None:
+def _failure(sample: Sample) -> FailureKind | None:
     if sample.score >= 1:
         return None
-    return "empty" if sample.answer is not None and not sample.answer.strip() else "wrong"
+    return "empty" if sample.answer is not None and not _text(sample).strip() else "wrong"
+
+
+def _text(sample: Sample) -> str:
+    return "\n".join(texts_of(sample.answer))
+
+
+def texts_of(value: object) -> tuple[str, ...]:
+    """Return the expected answers or the answers of a file, one or a list of them, as texts."""
+    if isinstance(value, str):
+        return (value,)
+    if value is None:
+        return ()
+    values = value if isinstance(value, list | tuple) else [value]
+    return tuple(one if isinstance(one, str) else json.dumps(one, default=str) for one in values)
+
+
+def _first(samples: Mapping[Any, Value]) -> Value:
+    return next(iter(samples.values()))

@@ -7,16 +7,15 @@ import glob
 import io
 import json
 import math
-import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import msgspec
-from msgspec import structs
 
-from longctx.ci.gate.formats import FORMATS, Content, ResultFile, ResultsError, ScoredSample, format_of
+from longctx.ci.gate.formats import FORMATS, Content, ResultsError, Sample, format_of
 from longctx.fixtures.outside_files import MIB, errors_as, expanded, read_outside
 from longctx.fixtures.shown_text import known_names
 from longctx.plugins.report.tables import counted
@@ -33,10 +32,12 @@ LOWER_IS_BETTER = frozenset({
     "brier_score", "mae", "mse", "rmse", "edit_distance",
 })  # fmt: skip
 WRITTEN = "give a file, a folder or a glob of results"
-
+TRUTH = {"true": 1.0, "false": 0.0}
 
 Place = tuple[str, int]
 """A task and a length in tokens."""
+Source = str | Path | Sequence[Mapping[str, object]]
+"""A file, a folder or a glob of results, or the rows of a table: id, score and more, as a CSV file has them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,41 +60,45 @@ class Results:
     path: str
     kind: str
     """The name of the format."""
-    samples: Mapping[Place, Mapping[str, ScoredSample]]
+    samples: Mapping[Place, Mapping[str, Sample]]
     """By task and length, the samples by identity."""
     notes: tuple[str, ...] = ()
 
 
-def load(source: str | Path | Sequence[Mapping[str, object]], reading: Reading, *, role: str) -> Results:
+def load(source: Source, reading: Reading, *, role: str) -> Results:
     """Read results; raise ResultsError. A sequence of rows is a table in memory; `role` names it in errors."""
+    notes: list[str] = []
     if isinstance(source, str | Path):
         name = str(source)
-        kind, files = _files(_paths(source, role), name)
+        kind, files = _files(_paths(source, role), name, notes)
     else:
         name, kind = role.lower(), "table"
         rows = [(f", row {number}", row) for number, row in enumerate(source, 1)]
-        files = [FORMATS[kind].read(Content(path=Path(name), value=None, values=rows))]
-    chosen, notes = _newest(files, name)
+        path = Path(name)
+        files = {path: list(FORMATS[kind].read(Content(path=path, value=None, values=rows)))}
+    chosen = _newest(files, name, notes)
     metrics = _metrics(chosen, reading, name)
-    lower = {metric for metric in metrics.values() if _is_lower_better(metric, reading)}
-    samples: dict[Place, dict[str, ScoredSample]] = {}
-    for (task, length), own in chosen.items():
-        metric = metrics[task]
-        attempts: dict[str, list[ScoredSample]] = {}
+    samples: dict[Place, dict[str, Sample]] = {}
+    for place, own in chosen.items():
+        metric = metrics[place[0]]
+        attempts: dict[str, list[Sample]] = {}
         for sample in own:
             if metric in sample.scores:
                 known = attempts.setdefault(_identity(sample, attempts), [])
                 if any(other.repeat == sample.repeat for other in known):
-                    raise ResultsError(f"{name}: sample {sample.id} of {task} occurs twice; remove one of them")
+                    raise ResultsError(f"{name}: sample {sample.id} of {place[0]} occurs twice; remove one of them")
                 try:
-                    score = _share(sample.scores[metric], reading)
+                    sample.score = _share(sample.scores[metric], metric, reading)
                 except ValueError as error:
-                    raise ResultsError(f"{name}: {metric} of sample {sample.id} of {task} is {error}") from None
-                known.append(structs.replace(sample, score=1 - score if metric in lower else score))
+                    raise ResultsError(f"{name}: {metric} of sample {sample.id} of {place[0]} is {error}") from None
+                known.append(sample)
+        for same in attempts.values():
+            same[0].score = math.fsum(attempt.score for attempt in same) / len(same)
         if attempts:
-            samples[task, length] = {identity: _mean(known) for identity, known in attempts.items()}
+            samples[place] = {identity: same[0] for identity, same in attempts.items()}
     if not samples:
         raise ResultsError(f"{name}: has no scored sample; {WRITTEN}")
+    lower = {metric for metric in metrics.values() if _is_lower_better(metric, reading)}
     notes += [f"{name}: less is better of {metric}, so what is missing to the worst counts" for metric in sorted(lower)]
     return Results(name=name, path=str(source)[:200], kind=kind, samples=samples, notes=tuple(notes))
 
@@ -115,15 +120,17 @@ def _paths(source: str | Path, role: str) -> list[Path]:
     return paths
 
 
-def _files(paths: Sequence[Path], name: str) -> tuple[str, list[ResultFile]]:
+def _files(paths: Sequence[Path], name: str, notes: list[str]) -> tuple[str, dict[Path, list[Sample]]]:
     """Return the format of all files and what they hold. Files of a folder that are none of results are left out."""
-    files: dict[str, list[ResultFile]] = {}
+    files: dict[str, dict[Path, list[Sample]]] = {}
+    notes_of: dict[str, list[str]] = {}
     for path in paths:
         content = read_content(path)
         kind = format_of(content)
         if kind is not None:
             with errors_as(ResultsError, f"{path} as {kind}", "write it again"):
-                files.setdefault(kind, []).append(FORMATS[kind].read(content))
+                files.setdefault(kind, {})[path] = list(FORMATS[kind].read(content))
+            notes_of.setdefault(kind, []).extend(f"{path}: {note}" for note in content.notes)
     if "longctx report" in files:
         # A run writes both, and the report knows more of it.
         files.pop("longctx samples", None)
@@ -137,6 +144,7 @@ def _files(paths: Sequence[Path], name: str) -> tuple[str, list[ResultFile]]:
             "lm-evaluation-harness give the samples of --log_samples"
         )
     ((kind, read),) = files.items()
+    notes += notes_of[kind]
     return kind, read
 
 
@@ -149,9 +157,10 @@ def read_content(path: Path) -> Content:
     text = data.lstrip()
     if not text:
         raise ResultsError(f"{path}: is empty; {WRITTEN}")
-    if data.startswith(b"PK") and zipfile.is_zipfile(io.BytesIO(data)):
+    if data.startswith(b"PK"):
         with errors_as(ResultsError, path, "write it again"):
-            return Content(path=path, value=_unpacked(path, data))
+            if (log := _unpacked(path, data)) is not None:
+                return Content(path=path, value=log)
     if text[:1] not in (b"{", b"["):
         header = data.partition(b"\n")[0].decode("utf-8-sig", "replace")
         columns = {name.strip(' "\r\t'): None for name in header.split(",")}
@@ -159,29 +168,16 @@ def read_content(path: Path) -> Content:
     try:
         value = _json(text)
     except ValueError as error:
-        return _lines_content(path, text, error)
+        lines = [line for line in text.split(b"\n") if line.strip()]
+        try:
+            first = _json(lines[0])
+        except ValueError:
+            raise ResultsError(f"{path}: is no JSON ({error}); write it again") from error
+        notes: list[str] = []
+        return Content(path=path, value=first, values=_json_rows(path, lines, text.endswith(b"\n"), notes), notes=notes)
     is_row = path.suffix == ".jsonl" or (isinstance(value, dict) and value.keys() >= {"id", "score"})
     rows = value if isinstance(value, list) else [value] if is_row else []
-    if not rows:
-        return Content(path=path, value=value)
-    return Content(path=path, value=rows[0], values=[("", row) for row in rows])
-
-
-def _lines_content(path: Path, text: bytes, error: ValueError) -> Content:
-    """Return the content of lines of JSON; raise ResultsError if the first is none, with the error of the whole."""
-    lines = [line for line in text.split(b"\n") if line.strip()]
-    try:
-        first = _json(lines[0])
-    except ValueError:
-        raise ResultsError(f"{path}: is no JSON ({error}); write it again") from error
-    notes = []
-    try:
-        _json(lines[-1])
-    except ValueError:
-        if not text.endswith(b"\n"):
-            lines.pop()
-            notes.append("its last line is torn, as an interrupted program leaves it")
-    return Content(path=path, value=first, values=_json_rows(path, lines), notes=tuple(notes))
+    return Content(path=path, value=rows[0] if rows else value, values=[("", row) for row in rows] or None)
 
 
 def _json(text: bytes) -> Any:
@@ -196,12 +192,15 @@ def _json(text: bytes) -> Any:
         raise ValueError("nested too deeply") from error
 
 
-def _json_rows(path: Path, lines: Sequence[bytes]) -> Iterator[tuple[str, object]]:
+def _json_rows(path: Path, lines: Sequence[bytes], is_ended: bool, notes: list[str]) -> Iterator[tuple[str, object]]:
     for number, line in enumerate(lines, 1):
         try:
             yield f", line {number}", _json(line)
         except ValueError as error:
-            raise ResultsError(f"{path}, line {number}: cannot be read ({error}); write it again") from error
+            if number == len(lines) and not is_ended:
+                notes.append("its last line is torn, as an interrupted program leaves it")
+            else:
+                raise ResultsError(f"{path}, line {number}: cannot be read ({error}); write it again") from error
 
 
 def _csv_rows(path: Path, data: bytes) -> Iterator[tuple[str, object]]:
@@ -220,7 +219,15 @@ def _csv_rows(path: Path, data: bytes) -> Iterator[tuple[str, object]]:
 
 
 def _unpacked(path: Path, data: bytes) -> Any:
-    """Return the log of inspect_ai in an archive; inspect_ai reads one packed by a method that Python does not know."""
+    """Return the log of inspect_ai in an archive; None if it is none.
+
+    inspect_ai itself reads one that is packed by a method that Python does not know.
+    """
+    # Few results are archives.
+    import zipfile
+
+    if not zipfile.is_zipfile(io.BytesIO(data)):
+        return None
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             names = archive.namelist()
@@ -239,45 +246,41 @@ def _unpacked(path: Path, data: bytes) -> Any:
         return _json(read_eval_log(str(path)).model_dump_json().encode())
 
 
-def _newest(files: Sequence[ResultFile], name: str) -> tuple[dict[Place, list[ScoredSample]], list[str]]:
-    """Return the samples of the newest run of every task, and notes that name the older ones.
+def _newest(files: Mapping[Path, Sequence[Sample]], name: str, notes: list[str]) -> dict[Place, list[Sample]]:
+    """Return the samples of the newest run of every task, and note the older ones.
 
     Files without a common sample are the parts of one run. Of several files, each names the task of its samples that
     have none.
     """
-    chosen: dict[Place, list[ScoredSample]] = {}
-    of_file: dict[Path, dict[Place, list[ScoredSample]]] = {}
-    for file in files:
-        named = file.path.name.partition(".")[0] if len(files) > 1 else ALL
-        for sample in file.samples:
-            place = sample.task or named, sample.length
-            chosen.setdefault(place, [])
-            of_file.setdefault(file.path, {}).setdefault(place, []).append(sample)
-    known: dict[tuple[Place, str, str], ResultFile] = {}
+    parts: dict[Place, dict[Path, list[Sample]]] = {}
+    for path, samples in files.items():
+        named = path.name.partition(".")[0] if len(files) > 1 else ALL
+        for sample in samples:
+            task = named if sample.task in (None, "") else str(sample.task)
+            parts.setdefault((task, int(sample.length or 0)), {}).setdefault(path, []).append(sample)
+    chosen: dict[Place, list[Sample]] = {}
     left_out: set[str] = set()
-    for file in sorted(files, key=lambda file: file.stamp, reverse=True):
-        for place, samples in of_file.get(file.path, {}).items():
-            keys = {(place, sample.document or sample.id, sample.repeat) for sample in samples}
+    for place, of_file in parts.items():
+        known: dict[tuple[str, str], Path] = {}
+        for path, own in sorted(of_file.items(), key=lambda part: part[1][0].stamp, reverse=True):
+            keys = {(sample.document or str(sample.id), str(sample.repeat)) for sample in own}
             newer = next((known[key] for key in keys if key in known), None)
             if newer is None:
-                chosen[place] += samples
-                known.update(dict.fromkeys(keys, file))
-            elif newer.stamp != file.stamp:
-                left_out.add(str(file.path))
+                chosen.setdefault(place, []).extend(own)
+                known |= dict.fromkeys(keys, path)
+            elif of_file[newer][0].stamp != own[0].stamp:
+                left_out.add(str(path))
             else:
-                raise ResultsError(
-                    f"{name}: {place[0]} is in {newer.path} and in {file.path}; name the files of one run"
-                )
-    notes = [f"{file.path}: {note}" for file in files for note in file.notes]
+                raise ResultsError(f"{name}: {place[0]} is in {newer} and in {path}; name the files of one run")
     if left_out:
         notes.append(f"{name}: older runs are left out: {counted(sorted(left_out), MOST_NAMED)}")
-    return chosen, notes
+    return chosen
 
 
-def _identity(sample: ScoredSample, known: Mapping[str, Sequence[ScoredSample]]) -> str:
+def _identity(sample: Sample, known: Mapping[str, Sequence[Sample]]) -> str:
     """Return what identifies a sample: the hash of its document, else its id. Equal documents are numbered."""
     if not sample.document:
-        return sample.id
+        return str(sample.id)
     identity, number = sample.document, 1
     while identity in known and known[identity][0].id != sample.id:
         number += 1
@@ -285,7 +288,7 @@ def _identity(sample: ScoredSample, known: Mapping[str, Sequence[ScoredSample]])
     return identity
 
 
-def _metrics(chosen: Mapping[Place, Sequence[ScoredSample]], reading: Reading, name: str) -> dict[str, str]:
+def _metrics(chosen: Mapping[Place, Sequence[Sample]], reading: Reading, name: str) -> dict[str, str]:
     """Return the metric of every task that is compared.
 
     A name without its filter, such as `exact_match`, is enough where a task has it with one filter only.
@@ -294,8 +297,7 @@ def _metrics(chosen: Mapping[Place, Sequence[ScoredSample]], reading: Reading, n
     main = {}
     for (task, _), samples in chosen.items():
         main[task] = samples[0].main
-        for sample in samples:
-            known.setdefault(task, {}).update(dict.fromkeys(sample.scores))
+        known.setdefault(task, {}).update(dict.fromkeys(chain.from_iterable(sample.scores for sample in samples)))
     compared = {}
     for task, metrics in known.items():
         named: list[str] = []
@@ -313,30 +315,20 @@ def _metrics(chosen: Mapping[Place, Sequence[ScoredSample]], reading: Reading, n
     return compared
 
 
-def _mean(attempts: Sequence[ScoredSample]) -> ScoredSample:
-    """Return the first attempt at a sample with the mean score of all."""
-    if len(attempts) == 1:
-        return attempts[0]
-    mean = math.fsum(attempt.score for attempt in attempts) / len(attempts)
-    return structs.replace(attempts[0], score=mean)
-
-
 def _is_lower_better(metric: str, reading: Reading) -> bool:
     return reading.lower_is_better or metric.partition(",")[0].lower() in LOWER_IS_BETTER
 
 
-def _share(score: object, reading: Reading) -> float:
-    """Return a score from 0 to 1; raise ValueError for one that is none."""
-    if isinstance(score, str):
-        score = {"true": 1, "false": 0}.get(score.strip().lower(), score)
+def _share(score: Any, metric: str, reading: Reading) -> float:
+    """Return a score from 0 (the worst) to 1; raise ValueError for one that is none."""
     try:
-        number = float(score)  # type: ignore[arg-type]  # whatever is no number is refused
+        number = float(score)
     except (TypeError, ValueError):
-        number = math.nan
+        number = TRUTH.get(str(score).strip().lower(), math.nan)
     scale = 1.0 if reading.scale is None else reading.scale
     if not math.isfinite(number):
         raise ValueError(f"{str(score)[:40]}; write a number")
     if not 0 <= number <= scale:
         advice = "give --scale with the best score, such as --scale 100" if reading.scale is None else "see --scale"
         raise ValueError(f"{str(score)[:40]}, not from 0 to {scale:g}; {advice}")
-    return number / scale
+    return 1 - number / scale if _is_lower_better(metric, reading) else number / scale
