@@ -30,6 +30,7 @@ from benchmarks.simulated_panels import (
     panel,
     task_accuracies,
 )
+from longctx.plugins.evidence.e_process import Strata
 from longctx.plugins.evidence.statistics import Decision, decide_level
 
 SEED = 20240409
@@ -48,8 +49,8 @@ def queue_verdict(rng: np.random.Generator, scores: Floats, *, alpha: float, zon
         decision = decide_level(
             scores.ravel()[order][:prefix],
             THRESHOLD,
+            Strata.single(scores.size),
             alpha=alpha,
-            population=scores.size,
             indifference_zone=zone,
             min_observations=MIN_CASE_SAMPLES if len(scores) == 1 else MIN_PANEL_SAMPLES,
         )

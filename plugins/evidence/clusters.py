@@ -6,10 +6,9 @@ case on one context, and its value is the mean of their scores.
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, lru_cache
 from itertools import accumulate, groupby, takewhile
 from typing import NamedTuple
@@ -18,8 +17,8 @@ import numpy as np
 
 from longctx.fixtures.records import Case
 from longctx.plugins.evidence.e_process import Floats, Strata
-from longctx.plugins.evidence.haystacks import Ints
-from longctx.plugins.evidence.statistics import stratified_interval
+from longctx.plugins.evidence.haystacks import CaseValues, Ints
+from longctx.plugins.evidence.statistics import interval
 
 # No verdict is reached on fewer clusters than these: on a queue of one case, and on one of several cases.
 MIN_CLUSTERS_ONE_CASE = 8
@@ -72,7 +71,7 @@ class ClusteredQueue:
         self._ends = (0, *accumulate(map(len, self.clusters)))
         # The length of the shortest prefix, in clusters, that has a cluster of every case.
         firsts = [self._case_of.index(case_id) for case_id in case_sizes]
-        self.covering_clusters = 1 + max(firsts, default=-1)
+        self.covering_clusters = 1 + max(firsts, default=0)
         # The number of clusters before which no verdict is reached.
         fewest = MIN_CLUSTERS if len(case_sizes) > 1 else MIN_CLUSTERS_ONE_CASE
         self.min_clusters = max(self.covering_clusters, fewest)
@@ -86,16 +85,14 @@ class ClusteredQueue:
         rates = np.array(list(self._rates.values()))
         return Strata(stratum=stratum, weights=weights, rates=rates)
 
-    @property
-    def drawn_strata(self) -> Strata | None:
-        """The strata of all clusters if they were drawn at different rates; None for a uniformly random order."""
-        return None if self.strata.rates.size < 2 or self.strata.has_equal_rates else self.strata
+    @cached_property
+    def drawn_strata(self) -> Strata:
+        """The strata of all clusters if they were drawn at different rates; else a single one."""
+        return Strata.single(len(self.clusters)) if self.strata.has_equal_rates else self.strata
 
     def mean_difference(self, differences: Floats) -> float:
         """Return the estimate of the panel's mean difference from the weighted differences of the first clusters."""
-        if self.drawn_strata is None:
-            return self.scale * math.fsum(differences) / len(differences)
-        return self.scale * self.strata.mean(differences)
+        return self.scale * self.drawn_strata.mean(differences)
 
     @cached_property
     def haystacks(self) -> Ints:
@@ -104,21 +101,20 @@ class ClusteredQueue:
         Cases with fewer clusters on a haystack than others have several haystacks joined, so that each case has as
         many haystacks for its clusters as every other. Cases about the same texts share their haystacks.
         """
-        per_haystack = {case_id: len(own) / len(set(own)) for case_id, own in self._own_haystacks.items()}
+        per_haystack = {case_id: own.size / np.unique(own).size for case_id, (_, own) in self._by_case.items()}
         most = max(per_haystack.values(), default=1.0)
-        joined = {case_id: max(1, round(len(own) / most)) for case_id, own in self._own_haystacks.items()}
+        joined = {case_id: max(1, round(own.size / most)) for case_id, (_, own) in self._by_case.items()}
         sharing = self._cases_about_same_texts
         fewest = min((joined[case_id] for case_id in sharing), default=1)
         numbers: dict[tuple[str, int], int] = {}
         of_cluster: list[int] = []
-        for ref, *_ in self.clusters:
-            own = self._cases[ref.case_id].haystack(ref.sample_index)
-            if ref.case_id in sharing:
+        for case_id, own in zip(self._case_of, self._own_haystacks.tolist(), strict=True):
+            if case_id in sharing:
                 key = "", own % fewest
-            elif per_haystack[ref.case_id] < most:
-                key = ref.case_id, own % joined[ref.case_id]
+            elif per_haystack[case_id] < most:
+                key = case_id, own % joined[case_id]
             else:
-                key = ref.case_id, own
+                key = case_id, own
             of_cluster.append(numbers.setdefault(key, len(numbers)))
         return np.array(of_cluster, dtype=np.intp)
 
@@ -126,8 +122,8 @@ class ClusteredQueue:
     def _cases_about_same_texts(self) -> frozenset[str]:
         """The ids of the cases that have a text with another case in common."""
         cases_of_text: dict[int, set[str]] = {}
-        for case_id, own in self._own_haystacks.items():
-            for text in own if self._cases[case_id].texts else ():
+        for case_id, text in zip(self._case_of, self._own_haystacks.tolist(), strict=True):
+            if self._cases[case_id].texts:
                 cases_of_text.setdefault(text, set()).add(case_id)
         return frozenset().union(*(cases for cases in cases_of_text.values() if len(cases) > 1))
 
@@ -157,49 +153,45 @@ class ClusteredQueue:
         """Return the number of haystacks of all tasks among the first clusters."""
         return len(self.unit_sums(np.zeros(clusters)))
 
-    def values_by_case(self, means: Floats) -> list[tuple[Floats, Ints]]:
+    def values_by_case(self, means: Floats) -> list[CaseValues]:
         """Return the values and the haystacks of the first clusters by case, of cases whose samples share haystacks."""
-        shared = {case_id for case_id, own in self._own_haystacks.items() if len(set(own)) < len(own)}
-        return self.values_of(shared, means)
+        shared = [case_id for case_id, (_, own) in self._by_case.items() if np.unique(own).size < own.size]
+        return self._values_of(shared, means)
 
-    def values_of(self, case_ids: Collection[str], means: Floats) -> list[tuple[Floats, Ints]]:
-        """Return the values and the haystacks of the first clusters of some cases, for each case that has one."""
-        return [
-            (means[chosen] / self._weights[case_id], own[: chosen.size])
-            for case_id, (places, own) in self._by_case.items()
-            if case_id in case_ids and (chosen := places[: np.searchsorted(places, means.size)]).size
-        ]
-
-    def case_strata(self, means: Floats) -> list[list[tuple[Floats, Ints]]]:
+    def case_strata(self, means: Floats) -> list[list[CaseValues]]:
         """Return the values and the haystacks of the first clusters by case.
 
         Cases about the same texts are one stratum.
         """
         sharing = self._cases_about_same_texts
-        alone = [self.values_of({case_id}, means) for case_id in self._weights if case_id not in sharing]
-        together = self.values_of(sharing, means)
+        alone = [self._values_of([case_id], means) for case_id in self._weights if case_id not in sharing]
+        together = self._values_of([case_id for case_id in self._weights if case_id in sharing], means)
         return [stratum for stratum in (*alone, together) if stratum]
+
+    def _values_of(self, case_ids: Iterable[str], means: Floats) -> list[CaseValues]:
+        """Return the values and the haystacks of the first clusters of some cases, for each case that has one."""
+        found = []
+        for case_id in case_ids:
+            places, own = self._by_case[case_id]
+            first = places[: np.searchsorted(places, means.size)]
+            if first.size:
+                found.append((means[first] / self._weights[case_id], own[: first.size]))
+        return found
 
     @cached_property
     def _by_case(self) -> Mapping[str, tuple[Ints, Ints]]:
         """The places and the haystacks of every case's clusters, in queue order."""
-        return {
-            case_id: (np.flatnonzero(self.strata.stratum == number), np.array(self._own_haystacks[case_id]))
-            for number, case_id in enumerate(self._weights)
-        }
-
-    @property
-    def case_ids(self) -> Collection[str]:
-        """The ids of the cases in the queue."""
-        return self._weights.keys()
+        found = {}
+        for number, case_id in enumerate(self._weights):
+            places = np.flatnonzero(self.strata.stratum == number)
+            found[case_id] = places, self._own_haystacks[places]
+        return found
 
     @cached_property
-    def _own_haystacks(self) -> Mapping[str, Sequence[int]]:
-        """The haystack of every cluster by case, in queue order."""
-        own: dict[str, list[int]] = {}
-        for ref, *_ in self.clusters:
-            own.setdefault(ref.case_id, []).append(self._cases[ref.case_id].haystack(ref.sample_index))
-        return own
+    def _own_haystacks(self) -> Ints:
+        """The number of the haystack within its case of every cluster."""
+        own = [self._cases[first.case_id].haystack(first.sample_index) for first, *_ in self.clusters]
+        return np.array(own, dtype=np.intp)
 
     def weighted_means(self, scores: Mapping[SampleRef, float], stop: int | None = None, *, start: int = 0) -> Floats:
         """Return the weighted mean of every cluster from number `start` up to `stop` or the first unfinished one.
@@ -209,7 +201,7 @@ class ClusteredQueue:
         # This runs after every batch of samples, so no loop in Python goes over them.
         first = self._ends[start]
         last = self.sample_count(len(self.clusters) if stop is None else stop)
-        known = takewhile(_is_known, map(scores.get, self.refs[first:last]))
+        known = takewhile(lambda score: score is not None, map(scores.get, self.refs[first:last]))
         values: Floats = np.fromiter(known, dtype=np.float64)
         finished = bisect_right(self._ends, first + values.size) - 1
         if finished <= start:
@@ -223,16 +215,11 @@ class ClusteredQueue:
     @cached_property
     def _columns(self) -> Floats:
         """The number of samples before every cluster, in it, and its weight: three rows."""
-        weights = [self._weights[case_id] for case_id in self._case_of]
-        return np.stack([self._ends[:-1], np.diff(self._ends), weights])
+        return np.stack([self._ends[:-1], np.diff(self._ends), self.strata.largest_values])
 
     def sample_count(self, clusters: int) -> int:
         """Return the number of samples in the first clusters; more clusters than there are count as all."""
         return self._ends[min(clusters, len(self.clusters))]
-
-
-def _is_known(score: float | None) -> bool:
-    return score is not None
 
 
 def first_precise_look(means: Floats, queue: ClusteredQueue, precision: float) -> int | None:
@@ -242,7 +229,7 @@ def first_precise_look(means: Floats, queue: ClusteredQueue, precision: float) -
     """
     width = 2 * precision / queue.scale
     for clusters in range(queue.covering_clusters, len(means) + 1, CLUSTERS_PER_LOOK):
-        if _cached_width(means[:clusters].tobytes(), queue.strata) <= width:
+        if _interval_width(means[:clusters].tobytes(), queue.strata) <= width:
             return clusters
     return None
 
@@ -262,19 +249,15 @@ def soonest_precise_look(
     for means in completions:
 
         def is_precise(clusters: int, means: Floats = means) -> bool:
-            return _interval_width(means[:clusters], queue.strata) <= width
+            return _interval_width(means[:clusters].tobytes(), queue.strata) <= width
 
         if earlier and is_precise(earlier[-1]):
             earlier = earlier[: bisect_left(earlier[:-1], True, key=is_precise)]
     return looks[len(earlier)] if len(earlier) < len(looks) else None
 
 
-def _interval_width(means: Floats, strata: Strata) -> float:
-    low, high = stratified_interval(means, strata, alpha=ESTIMATE_ALPHA)
-    return high - low
-
-
 @lru_cache(maxsize=4096)
-def _cached_width(means: bytes, strata: Strata) -> float:
+def _interval_width(means: bytes, strata: Strata) -> float:
     """Return the width of the interval around a mean; workers test the same prefix of a queue again and again."""
-    return _interval_width(np.frombuffer(means), strata)
+    low, high = interval(np.frombuffer(means), strata, alpha=ESTIMATE_ALPHA)
+    return high - low

@@ -4,23 +4,23 @@ An e-process against a null hypothesis starts at 1, and while the null holds its
 stopping time. So it ever reaches 1/alpha with probability at most alpha (Ville's inequality).
 
 The e-process here is the capital of a gambler who bets against the null before every score (Waudby-Smith and Ramdas
-2024, "Estimating means of bounded random variables by betting"; section 4 with replacement, section 5 without).
-Against "the mean is at most m", with the share s of the largest allowed stake, the capital after x_1 ... x_t is the
-product of 1 + s (x_i / m_i - 1). With replacement m_i = m. Without replacement from a population of N,
-m_i = (N m - x_1 - ... - x_{i-1}) / (N - i + 1), the mean of the scores still to be drawn if the null holds exactly.
-The best share is unknown, so the capital is averaged over a grid of shares; an average of e-processes is one too.
+2024, "Estimating means of bounded random variables by betting", section 5). The scores x are drawn without replacement
+from a population of N. Against "the mean is at most m", with the share s of the largest allowed stake, the capital
+after x_1 ... x_t is the product of 1 + s (x_i / m_i - 1). Here m_i = (N m - x_1 - ... - x_{i-1}) / (N - i + 1) is the
+mean of the scores still to be drawn if the null holds exactly. The best share is unknown, so the capital is averaged
+over a grid of shares; an average of e-processes is one too.
 
-`LevelBets` does the same on a population of strata, such as the tasks of a panel, which are drawn at rates of their
-own.
+`LevelBets` does so on a population of strata, such as the tasks of a panel, which are drawn at rates of their own.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 # Two means closer than this count as equal. It exceeds what summing 100 000 scores in floating point can lose, and is
 # far below the smallest difference between scores: a mean equal to its threshold must not exceed it by rounding.
@@ -37,48 +37,6 @@ BLOCK = 16
 PRIOR_DRAWS = 1.0
 
 Floats = NDArray[np.float64]
-
-
-def log_evidence(
-    scores: ArrayLike, mean: ArrayLike, *, population: int | None = None, shares: Floats = SHARES
-) -> Floats:
-    """Return the logarithm of the e-process against "the mean is at most `mean`", after every score.
-
-    `scores` has shape (..., t), in queue order, from 0 to 1. `mean` is a number or broadcasts against the leading
-    dimensions. With a `population`, the scores are drawn without replacement from so many, and the null is about
-    their mean. Without one, a score has at most the mean of the null given the scores before it, as independent
-    ones do. `shares` are those of the largest allowed stake over which the capital is averaged. The result has the
-    shape of `scores`. It is +inf from the score on that makes the null impossible.
-
-    For "the mean is at least m", call `log_evidence(1 - x, 1 - m)`.
-
-    Raises ValueError for a score outside [0, 1], a mean that is NaN, or more scores than the population.
-    """
-    x = checked(scores, 0.0)
-    null = np.asarray(mean, dtype=np.float64)[..., np.newaxis]
-    if np.isnan(null).any():
-        raise ValueError(f"mean {mean!r}: give a number")
-    sums = x.cumsum(axis=-1)
-    if population is None:
-        remaining_mean = null
-        impossible = (null <= 0) & (sums > null)
-    elif population < x.shape[-1]:
-        raise ValueError(f"{x.shape[-1]} scores of a population of {population}: give its size")
-    else:
-        remaining_mean = (population * null - (sums - x)) / (population - np.arange(x.shape[-1]))
-        impossible = sums > population * (null + TIE_TOLERANCE)
-    # The lower bound avoids a division by zero. It can only raise the mean, which lowers the evidence, so it is safe.
-    return np.where(impossible, np.inf, _log_capital(x / np.maximum(remaining_mean, TIE_TOLERANCE) - 1, shares))
-
-
-def checked(values: ArrayLike, minimum: float) -> Floats:
-    """Return the values as an array; raise ValueError if one is NaN or outside [minimum, 1]."""
-    array = np.asarray(values, dtype=np.float64)
-    # NaN is outside too, because it compares as false.
-    inside = (array >= minimum) & (array <= 1)
-    if not inside.all():
-        raise ValueError(f"{float(array[~inside][0])!r} among the scores: they run from {minimum:g} to 1")
-    return array
 
 
 def _log_capital(gains: Floats, shares: Floats) -> Floats:
@@ -115,13 +73,18 @@ class Strata:
     rates: Floats
     """The rates at which the strata are drawn, above 0; only their ratios matter."""
 
+    @classmethod
+    def single(cls, population: int) -> Strata:
+        """Return the one stratum of a population of values from 0 to 1 in a uniformly random order."""
+        return cls(stratum=np.zeros(population, dtype=np.intp), weights=np.ones(1), rates=np.ones(1))
+
     @property
     def population(self) -> int:
         return self.stratum.size
 
     @property
     def has_equal_rates(self) -> bool:
-        return bool((self.rates == self.rates[0]).all())
+        return bool((self.rates == self.rates[:1]).all())
 
     @cached_property
     def largest_values(self) -> Floats:
@@ -156,6 +119,8 @@ class Strata:
 
         It is the mean of the strata's means; a stratum without a draw is taken to be like all others together.
         """
+        if self.weights.size == 1:
+            return math.fsum(values) / values.size
         scores = values / self.largest_values[: values.size]
         drawn = self.stratum[: values.size]
         counts = np.bincount(drawn, minlength=self.weights.size)
@@ -181,14 +146,18 @@ class LevelBets:
     e-process for any rates and any predictions. They only decide how much the payoffs vary, which is little if a
     predicts v. An average of e-processes with several predictions is an e-process too.
 
-    `shares` are those of the largest allowed stake, as for `log_evidence`.
+    `shares` are those of the largest allowed stake over which the capital is averaged. Raises ValueError for a value
+    outside 0 to 1.
     """
 
     def __init__(self, values: Floats, strata: Strata, *, shares: Floats = SHARES):
+        # NaN is outside too, because it compares as false. A weighted mean may exceed 1 by rounding.
+        outside = values[~((values >= -TIE_TOLERANCE) & (values <= 1 + TIE_TOLERANCE))]
+        if outside.size:
+            raise ValueError(f"{float(outside[0])!r} among the scores: they run from 0 to 1")
         # A mean of at least m is a mean of at most `largest_mean` - m of the distances to the largest values.
         self._values = np.stack([values, strata.largest_values[: values.size] - values])
-        # Values are predicted by the means of their strata so far.
-        bets = [_two_sided_bets(values, strata, _means_before(values, strata))]
+        bets = [] if strata.weights.size == 1 else [_predicted_bets(values, strata)]
         if strata.has_equal_rates:
             # Values without a prediction; with other rates they would vary as the importance of their strata does.
             bets.append((self._values, np.zeros_like(self._values)))
@@ -219,23 +188,25 @@ class LevelBets:
         return np.where(impossible, np.inf, mean_log)
 
 
-def _two_sided_bets(values: Floats, strata: Strata, predicted: Floats) -> tuple[Floats, Floats]:
-    """Return payoffs and offsets of shape (2, draws), given one prediction for every stratum before every draw.
+def _predicted_bets(values: Floats, strata: Strata) -> tuple[Floats, Floats]:
+    """Return payoffs and offsets, each of shape (2, draws), of bets that predict the mean of the stratum so far.
 
     An offset is by how much the largest expectation of a payoff exceeds the mean of the values left.
     """
     draws = values.size
-    looks, drawn = np.arange(draws), strata.stratum[:draws]
     importance, shares = strata.importance[:draws], strata.shares[:draws]
-    expected = (shares * predicted).sum(axis=-1)
+    predicted = _means_before(values, strata)
     # Importance is 0 where no element is left; any bound of at least 0 is safe there.
-    upper = np.maximum(importance * predicted, 0.0).max(axis=-1)
-    lower = np.maximum(importance * (strata.weights - predicted), 0.0).max(axis=-1)
-    residuals = importance[looks, drawn] * (values - predicted[looks, drawn])
-    # Rounding must not make a payoff of 0 negative.
-    payoffs = np.maximum(np.stack([upper + residuals, lower - residuals]), 0.0)
+    upper = (importance * predicted).max(axis=-1, initial=0.0)
+    lower = (importance * (strata.weights - predicted)).max(axis=-1, initial=0.0)
+    own = np.arange(draws), strata.stratum[:draws]
+    residuals = importance[own] * (values - predicted[own])
+    expected = (shares * predicted).sum(axis=-1)
     expected_distance = shares @ strata.weights - expected
-    return payoffs, np.stack([upper - expected, lower - expected_distance])
+    payoffs = np.stack([upper + residuals, lower - residuals])
+    offsets = np.stack([upper - expected, lower - expected_distance])
+    # Rounding must not make a payoff of 0 negative.
+    return np.maximum(payoffs, 0.0), offsets
 
 
 def _means_before(values: Floats, strata: Strata) -> Floats:

@@ -19,7 +19,7 @@ import numpy as np
 from longctx.fixtures.records import Likelihood
 from longctx.fixtures.records.report_parts import CaseLikelihood, Interval, LikelihoodChanges, MeanEstimate
 from longctx.plugins.evidence.clusters import ClusteredQueue, SampleRef
-from longctx.plugins.evidence.e_process import Floats, log_evidence
+from longctx.plugins.evidence.e_process import Floats, LevelBets, Strata
 from longctx.plugins.evidence.haystacks import Ints, clustered_error, mean_interval
 from longctx.plugins.evidence.points import to_points
 from longctx.plugins.evidence.statistics import interval
@@ -69,13 +69,10 @@ def estimates(queue: ClusteredQueue, known: Likelihoods, *, clusters: int, alpha
 
     def loss(value: Value) -> MeanEstimate:
         shares = queue.weighted_means({ref: min(value(item), NLL_CLIP) / NLL_CLIP for ref, item in used.items()})
-        return _estimate(queue, shares, alpha, lambda share: min(NLL_CLIP, NLL_CLIP * queue.scale * share))
+        return _estimate(queue, shares, alpha, NLL_CLIP)
 
     def difference(value: Value) -> MeanEstimate:
         return _difference(queue, difference_means(queue, used, value), alpha)
-
-    def percent(share: float) -> float:
-        return to_points(min(1.0, queue.scale * share))
 
     greedy = queue.weighted_means({ref: float(item.full.is_greedy) for ref, item in used.items()})
     gains, most = (difference_means(queue, used, value) for value in (gain_of, evidence_gain_of))
@@ -90,7 +87,7 @@ def estimates(queue: ClusteredQueue, known: Likelihoods, *, clusters: int, alpha
         gain=difference(gain_of),
         gain_after_first=difference(_gain_after_first),
         recovery=recovery_estimate(gains.tobytes(), most.tobytes(), queue, alpha),
-        greedy=_estimate(queue, greedy, alpha, percent),
+        greedy=_estimate(queue, greedy, alpha, to_points(1.0)),
         margin=margin_estimate(queue, used, clusters=clusters, alpha=alpha),
     )
 
@@ -133,30 +130,35 @@ def margin_estimate(queue: ClusteredQueue, known: Likelihoods, *, clusters: int,
         return None
     cases = {queue.clusters[place][0].case_id for place in means}
     population = sum(cluster[0].case_id in cases for cluster in queue.clusters)
-    haystacks = queue.haystacks[list(means)]
-    differences = np.array(list(means.values()))
-    return _mean_estimate(
-        (differences + 1) / 2, alpha, population, haystacks, lambda share: DIFFERENCE_CLIP * (2 * share - 1)
-    )
+    shares = (np.array(list(means.values())) + 1) / 2
+    return _mean_estimate(shares, alpha, Strata.single(population), queue.haystacks[list(means)], _nats_of_share)
+
+
+def _nats_of_share(share: float) -> float:
+    return DIFFERENCE_CLIP * (2 * share - 1)
 
 
 def _difference(queue: ClusteredQueue, means: Floats, alpha: float) -> MeanEstimate:
     def value(share: float) -> float:
-        return min(max(DIFFERENCE_CLIP * queue.scale * (2 * share - 1), -DIFFERENCE_CLIP), DIFFERENCE_CLIP)
+        return _clipped(queue.scale * _nats_of_share(share))
 
-    return _estimate(queue, (means + 1) / 2, alpha, value)
+    return _mean_estimate((means + 1) / 2, alpha, queue.drawn_strata, queue.haystacks[: means.size], value)
 
 
-def _estimate(queue: ClusteredQueue, shares: Floats, alpha: float, value: Callable[[float], float]) -> MeanEstimate:
-    haystacks = queue.haystacks[: shares.size]
-    return _mean_estimate(shares, alpha, len(queue.clusters), haystacks, value)
+def _estimate(queue: ClusteredQueue, shares: Floats, alpha: float, most: float) -> MeanEstimate:
+    """Return the mean of values from 0 to `most`, given as shares of it."""
+
+    def value(share: float) -> float:
+        return most * min(1.0, queue.scale * share)
+
+    return _mean_estimate(shares, alpha, queue.drawn_strata, queue.haystacks[: shares.size], value)
 
 
 def _mean_estimate(
-    shares: Floats, alpha: float, population: int, haystacks: Ints, value: Callable[[float], float]
+    shares: Floats, alpha: float, strata: Strata, haystacks: Ints, value: Callable[[float], float]
 ) -> MeanEstimate:
     """Return the mean of shares from 0 to 1 with its intervals, all converted by `value`."""
-    low, high = interval(shares, alpha=alpha, population=population)
+    low, high = interval(shares, strata, alpha=alpha)
     model_low, model_high = mean_interval(shares, haystacks, alpha=alpha)
     mean = math.fsum(shares) / len(shares)
     planned = value(low), value(high)
@@ -175,28 +177,28 @@ def recovery_estimate(gains: bytes, evidence_gains: bytes, queue: ClusteredQueue
         return None
     ratio = math.fsum(numerator) / math.fsum(denominator)
 
-    def shares(candidate: float, sign: int) -> Floats:
-        return (sign * recovery_differences(numerator, denominator, candidate) + 1) / 2
+    def shares(candidate: float) -> Floats:
+        return (recovery_differences(numerator, denominator, candidate) + 1) / 2
 
-    def is_refuted(candidate: float, sign: int) -> bool:
-        evidence = log_evidence(shares(candidate, sign), 0.5, population=len(queue.clusters))
-        return bool(evidence.max() >= math.log(2 / alpha))
+    def is_refuted(candidate: float, side: int) -> bool:
+        evidence = LevelBets(shares(candidate), queue.drawn_strata).log_evidence(0.5, 0.5)
+        return bool(evidence[side].max() >= math.log(2 / alpha))
 
-    def is_refuted_of_model(candidate: float, sign: int) -> bool:
-        values = shares(candidate, sign)
-        low, _ = mean_interval(values, queue.haystacks[: values.size], alpha=alpha)
-        return low > 0.5
+    def is_refuted_of_model(candidate: float, side: int) -> bool:
+        values = shares(candidate)
+        low, high = mean_interval(values, queue.haystacks[: values.size], alpha=alpha)
+        return (low > 0.5, high < 0.5)[side]
 
     planned, of_model = _ratio_bounds(is_refuted, ratio), _ratio_bounds(is_refuted_of_model, ratio)
     return MeanEstimate(mean=to_points(ratio), interval=planned, model_interval=of_model)
 
 
 def _ratio_bounds(is_refuted: Callable[[float, int], bool], ratio: float) -> Interval:
-    """Return the interval of a ratio in points; `is_refuted` takes a ratio, and 1 for too low or -1 for too high."""
+    """Return the interval of a ratio in points; `is_refuted` takes a ratio, and 0 for too low or 1 for too high."""
     start, end = RECOVERY_RANGE
     inner = min(max(ratio, start), end)
-    low = _last_refuted(lambda candidate: is_refuted(candidate, 1), start, inner)
-    high = _last_refuted(lambda candidate: is_refuted(candidate, -1), end, inner)
+    low = _last_refuted(lambda candidate: is_refuted(candidate, 0), start, inner)
+    high = _last_refuted(lambda candidate: is_refuted(candidate, 1), end, inner)
     return to_points(min(low, ratio)), to_points(max(high, ratio))
 
 

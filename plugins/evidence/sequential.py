@@ -19,10 +19,10 @@ from longctx.plugins.evidence.clusters import (
     first_precise_look,
     soonest_precise_look,
 )
-from longctx.plugins.evidence.e_process import TIE_TOLERANCE, Floats
+from longctx.plugins.evidence.e_process import TIE_TOLERANCE, Floats, Strata
 from longctx.plugins.evidence.haystacks import level_p_values
 from longctx.plugins.evidence.sign_flips import FEWEST_UNITS, loss_p_value
-from longctx.plugins.evidence.statistics import Decision, decide_level, decide_paired, first_decision, paired_evidence
+from longctx.plugins.evidence.statistics import Decision, decide_level, first_decision, paired_evidence
 
 # The most clusters offered to workers beyond the finished ones; a large run's workers hold fewer at a time.
 MAX_CLUSTERS_AHEAD = 1024
@@ -32,13 +32,11 @@ NEAR_CLUSTERS_AHEAD = 128
 ESTIMATE_CLUSTERS_AHEAD = 256
 # The share of samples that may be started beyond those of the soonest verdict, so that no worker stands idle.
 SPARE_SHARE = 0.05
-# A loss is tested for the model after these shares of all pairs. Each of the first looks has this share of the
-# probability of error, and the look at all pairs has the rest.
-LOOKS, LOOK_SHARE = (1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2), 0.1
+# The model is tested after these shares of all pairs or samples, which share a part of the probability of error.
+LOOKS = (1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2)
+EARLY_SHARE_OF_LOSS, EARLY_SHARE_OF_MEAN = 0.5, 0.2
 # The loss on a panel whose p-value is larger is left to the samples; else all panels of the run are tested together.
 DOUBTFUL_P_VALUE = 0.1
-# The share of the error of a mean of the model that belongs to its tests before all samples are known.
-EARLY_SHARE = 0.2
 
 # A loss counts as detectable if it is shown with this probability; the second number is the normal quantile of it.
 POWER, POWER_QUANTILE = 0.8, 0.8416
@@ -52,7 +50,7 @@ class ErrorShares:
     """The probabilities of error that the tests of a failure may use, so that it holds for the model."""
 
     early: float
-    """For a failure before all samples are known; of a comparison, at each look. 0 where nobody looked before."""
+    """For a failure at each look before all samples are known; 0 where nobody looked before."""
     complete: float
     """For a failure by the test of all samples."""
     pooled: ErrorShares | None = None
@@ -61,8 +59,7 @@ class ErrorShares:
     @classmethod
     def of_mean(cls, error: float, *, is_finished: bool = False) -> ErrorShares:
         """Share the error probability of a mean out to its tests."""
-        early = 0.0 if is_finished else EARLY_SHARE * error
-        return cls(early=early, complete=error - early)
+        return cls._of_looks(error, EARLY_SHARE_OF_MEAN, is_finished)
 
     @classmethod
     def of_run(cls, error: float, panels: int, *, is_finished: bool = False) -> ErrorShares:
@@ -71,14 +68,14 @@ class ErrorShares:
         Half of it belongs to the tests of all panels together, if there are several.
         """
         if panels < 2:
-            return cls._of_looks(error, is_finished)
-        of_panel = cls._of_looks(error / (2 * panels), is_finished)
-        return replace(of_panel, pooled=cls._of_looks(error / 2, is_finished))
+            return cls._of_looks(error, EARLY_SHARE_OF_LOSS, is_finished)
+        of_panel = cls._of_looks(error / (2 * panels), EARLY_SHARE_OF_LOSS, is_finished)
+        return replace(of_panel, pooled=cls._of_looks(error / 2, EARLY_SHARE_OF_LOSS, is_finished))
 
     @classmethod
-    def _of_looks(cls, error: float, is_finished: bool) -> ErrorShares:
-        early = 0.0 if is_finished else LOOK_SHARE * error
-        return cls(early=early, complete=error - early * len(LOOKS))
+    def _of_looks(cls, error: float, early_share: float, is_finished: bool) -> ErrorShares:
+        early = 0.0 if is_finished else early_share * error
+        return cls(early=early / len(LOOKS), complete=error - early)
 
     def at(self, share: float) -> float:
         """Return the probability of error of the look at this share of all pairs."""
@@ -193,8 +190,8 @@ class InterimAnalysis:
     """The number of samples in the queue."""
     clusters: int
     """The number of clusters behind the result."""
-    is_precise: bool = False
-    """True if an estimate has reached its precision."""
+    is_settled: bool = False
+    """True once the verdict is final or the estimate precise, so that no further sample is needed."""
     of_model: OfModel | None = None
     """What the samples show of the model's mean: above or below the threshold, or, if they are all planned ones,
     neither."""
@@ -205,26 +202,20 @@ class InterimAnalysis:
     """The looks, as shares of all pairs, at which an open comparison has lost more than most unchanged models do. All
     panels together may show it for the model."""
 
-    @property
-    def is_settled(self) -> bool:
-        """True once the verdict is final or the estimate precise, so that no further sample is needed."""
-        return self.decision is not None or self.is_precise
-
 
 def analyze(hypothesis: Hypothesis, queue: ClusteredQueue, scores: Scores, *, full: bool = False) -> InterimAnalysis:
     """Test a hypothesis on the finished prefix of a queue. With `full` a verdict waits for all samples."""
     means = queue.weighted_means(scores)
-    of_all = _of_model(hypothesis, queue, means)
-    decision = _decide_level(hypothesis, queue, means, of_all, full=full)
+    decision = _decide_level(hypothesis, queue, means, full=full)
     estimates = hypothesis.threshold is None and hypothesis.precision > 0 and not full
     precise_at = first_precise_look(means, queue, hypothesis.precision) if estimates else None
     clusters = precise_at or (len(means) if decision is None else decision.stopping_time)
-    of_model = of_all if clusters == len(queue.clusters) else None
+    of_model = _of_model(hypothesis, queue, means[:clusters])
     if decision is not None and decision.verdict == "fail" and hypothesis.confirmation is not None:
         of_model = "below"
     return InterimAnalysis(
         decision=decision, samples=queue.sample_count(clusters), planned_samples=len(queue.refs), clusters=clusters,
-        is_precise=precise_at is not None, of_model=of_model,
+        is_settled=decision is not None or precise_at is not None, of_model=of_model,
     )  # fmt: skip
 
 
@@ -236,14 +227,14 @@ def _shown_below(hypothesis: Hypothesis, queue: ClusteredQueue, means: Floats, f
     for share in LOOKS:
         clusters = look_clusters(queue, share)
         if first <= clusters <= len(means):
-            p_values = _known_level_p_values(queue, means[:clusters].tobytes(), threshold)
-            if p_values is not None and p_values[1] <= confirmation.early / len(LOOKS):
+            p_values = _level_p_values(queue, means[:clusters].tobytes(), threshold)
+            if p_values is not None and p_values[1] <= confirmation.early:
                 return clusters
     return None
 
 
 @lru_cache(maxsize=1024)
-def _known_level_p_values(queue: ClusteredQueue, means: bytes, threshold: float) -> tuple[float, float] | None:
+def _level_p_values(queue: ClusteredQueue, means: bytes, threshold: float) -> tuple[float, float] | None:
     # Workers look at the same samples again and again.
     return level_p_values(queue.case_strata(np.frombuffer(means)), threshold)
 
@@ -254,8 +245,7 @@ def _of_model(hypothesis: Hypothesis, queue: ClusteredQueue, means: Floats) -> O
         return None
     confirmation = hypothesis.confirmation
     alpha = hypothesis.alpha if confirmation is None else confirmation.complete
-    strata = queue.case_strata(means)
-    p_values = level_p_values(strata, hypothesis.threshold)
+    p_values = _level_p_values(queue, means.tobytes(), hypothesis.threshold)
     if p_values is None or min(p_values) > alpha:
         return "near"
     return "above" if p_values[0] <= alpha else "below"
@@ -285,7 +275,7 @@ def analyze_pairs(
         looks = list(_looks(hypothesis, known.first(decided)))
         is_all = clusters == (population if pairs is None else min(pairs, population)) > 0
         if decision is None and is_all and _has_lost_too_much(hypothesis, known):
-            looks.append(_Look(share=1, clusters=clusters, p_value=_p_value(queue, known.differences)))
+            looks.append(_Look(share=1, clusters=clusters, p_value=_p_value((queue, known.differences.tobytes()))))
             p_value = looks[-1].p_value
             if p_value <= hypothesis.confirmation.complete:
                 decision = Decision(verdict="fail", stopping_time=clusters)
@@ -296,7 +286,7 @@ def analyze_pairs(
     stop = clusters if decision is None else max(decision.stopping_time, least)
     return InterimAnalysis(
         decision=decision, samples=queue.sample_count(stop), planned_samples=len(queue.refs), clusters=stop,
-        p_value=p_value, doubts=tuple(doubts),
+        is_settled=decision is not None, p_value=p_value, doubts=tuple(doubts),
     )  # fmt: skip
 
 
@@ -328,7 +318,7 @@ def _looks(hypothesis: NonInferiority, pairs: Pairs) -> Iterator[_Look]:
         if least <= clusters <= len(pairs):
             seen = pairs.first(clusters)
             if _has_lost_too_much(hypothesis, seen):
-                yield _Look(share, clusters, _known_p_value(queue, seen.differences.tobytes()))
+                yield _Look(share, clusters, _p_value((queue, seen.differences.tobytes())))
 
 
 def _has_lost_too_much(hypothesis: NonInferiority, pairs: Pairs) -> bool:
@@ -336,16 +326,19 @@ def _has_lost_too_much(hypothesis: NonInferiority, pairs: Pairs) -> bool:
     return pairs.loss >= max(TIE_TOLERANCE, hypothesis.limit(pairs.baseline_mean) - TIE_TOLERANCE)
 
 
-def _p_value(queue: ClusteredQueue, differences: Floats) -> float:
-    """Return the probability that an unchanged model loses as much on the first clusters."""
-    sums, largest = np.array(list(queue.unit_sums(differences).values())).reshape(-1, 2).T
-    return loss_p_value(sums, largest)
-
-
 @lru_cache(maxsize=1024)
-def _known_p_value(queue: ClusteredQueue, differences: bytes) -> float:
-    # Workers look at the same pairs again and again.
-    return _p_value(queue, np.frombuffer(differences))
+def _p_value(*panels: tuple[ClusteredQueue, bytes]) -> float:
+    """Return the probability that an unchanged model loses as much on the first clusters of all panels together.
+
+    A panel has its queue and the differences. Workers look at the same pairs again and again.
+    """
+    units: dict[tuple[str, int], tuple[float, float]] = {}
+    for queue, differences in panels:
+        for unit, (total, largest) in queue.unit_sums(np.frombuffer(differences)).items():
+            known = units.get(unit, (0.0, 0.0))
+            units[unit] = known[0] + total, known[1] + largest
+    sums, largest_sums = np.array(list(units.values())).reshape(-1, 2).T
+    return loss_p_value(sums, largest_sums)
 
 
 def pooled_p_value(compared: Iterable[tuple[NonInferiority, Pairs]]) -> float | None:
@@ -353,17 +346,11 @@ def pooled_p_value(compared: Iterable[tuple[NonInferiority, Pairs]]) -> float | 
 
     A panel has its hypothesis and these pairs. Returns None if the mean of the panels' losses is allowed.
     """
-    units: dict[tuple[str, int], tuple[float, float]] = {}
-    lost = 0.0
-    for hypothesis, pairs in compared:
-        if not len(pairs):
-            continue
-        lost += pairs.loss - hypothesis.limit(pairs.baseline_mean)
-        for unit, (total, largest) in pairs.queue.unit_sums(pairs.differences).items():
-            known = units.get(unit, (0.0, 0.0))
-            units[unit] = known[0] + total, known[1] + largest
-    sums, largest_sums = np.array(list(units.values())).reshape(-1, 2).T
-    return loss_p_value(sums, largest_sums) if lost >= -TIE_TOLERANCE else None
+    panels = [(hypothesis, pairs) for hypothesis, pairs in compared if len(pairs)]
+    lost = sum(pairs.loss - hypothesis.limit(pairs.baseline_mean) for hypothesis, pairs in panels)
+    if lost < -TIE_TOLERANCE:
+        return None
+    return _p_value(*((pairs.queue, pairs.differences.tobytes()) for _, pairs in panels))
 
 
 def samples_until_verdict(
@@ -395,8 +382,9 @@ def samples_until_verdict(
     finished = queue.weighted_means(scores, analysis.clusters)
 
     def decide(refs: Sequence[SampleRef], fill: float) -> Decision | None:
-        means = _completed(queue, finished, {ref: scores.get(ref, fill) for ref in refs})
-        return _decide_level(hypothesis, queue, means, _of_model(hypothesis, queue, means))
+        return _decide_level(
+            hypothesis, queue, _completed(queue, finished, {ref: scores.get(ref, fill) for ref in refs})
+        )
 
     return _until_soonest(decide, queue, analysis)
 
@@ -422,12 +410,7 @@ def pairs_until_verdict(
 
 
 def _decide_level(
-    hypothesis: Hypothesis,
-    queue: ClusteredQueue,
-    means: Floats,
-    of_model: OfModel | None,
-    *,
-    full: bool = False,
+    hypothesis: Hypothesis, queue: ClusteredQueue, means: Floats, *, full: bool = False
 ) -> Decision | None:
     population = len(queue.clusters)
     if hypothesis.threshold is None or not population:
@@ -435,12 +418,11 @@ def _decide_level(
     decision = decide_level(
         means,
         hypothesis.threshold / queue.scale,
+        queue.strata,
         alpha=hypothesis.alpha,
-        population=population,
         indifference_zone=hypothesis.indifference_zone / queue.scale,
         # More than there are: then only the mean of all samples decides.
         min_observations=population + 1 if full else queue.min_clusters,
-        strata=queue.strata,
     )
     if hypothesis.confirmation is None or decision is None or decision.verdict == "pass":
         return decision
@@ -448,7 +430,8 @@ def _decide_level(
     if shown_at is not None:
         return Decision(verdict="fail", stopping_time=shown_at)
     # Undecided until all samples are known, and neither passed nor failed then unless the model is shown to be below.
-    return Decision(verdict="fail", stopping_time=population) if of_model == "below" else None
+    is_below = _of_model(hypothesis, queue, means) == "below"
+    return Decision(verdict="fail", stopping_time=population) if is_below else None
 
 
 def decide_pairs(hypothesis: NonInferiority, pairs: Pairs) -> Decision | None:
@@ -460,15 +443,13 @@ def decide_pairs(hypothesis: NonInferiority, pairs: Pairs) -> Decision | None:
     if not population:
         return None
     # A loss of a share of the baseline's score is no loss against the rest of that score.
-    non_inferior, inferior = paired_evidence(
+    evidence = paired_evidence(
         pairs.differences + hypothesis.relative_drop * pairs.baseline,
+        queue.drawn_strata,
         drop=hypothesis.drop / queue.scale,
-        population=population,
-        strata=queue.drawn_strata,
     )
     decision = first_decision(
-        non_inferior,
-        inferior,
+        evidence,
         alpha=hypothesis.alpha,
         pass_alpha=hypothesis.pass_alpha,
         min_observations=min(population, queue.min_clusters),
@@ -536,49 +517,34 @@ def detectable_panel_loss(hypothesis: NonInferiority, queue: ClusteredQueue, pai
 
 @lru_cache(maxsize=1024)
 def _panel_loss(hypothesis: NonInferiority, pairs: int, population: int, units: int) -> float | None:
-    def is_failed(differences: Floats) -> bool:
-        decision = decide_paired(
-            differences,
-            drop=hypothesis.allowed(1.0),
-            alpha=hypothesis.alpha,
-            min_observations=min(pairs, MIN_CLUSTERS),
-            population=population,
-        )
-        if decision is None or decision.verdict == "pass":
-            return False
-        if hypothesis.confirmation is None:
-            return True
-        # The lost pairs are spread over the haystacks, all of one size.
-        lost, largest = round(-differences.sum()), np.full(units, pairs / units)
-        sums = -np.bincount(np.arange(lost) % units, minlength=units).astype(np.float64)
-        return loss_p_value(sums, largest) <= hypothesis.confirmation.complete
+    drop, strata = hypothesis.allowed(1.0), Strata.single(population)
 
-    return _detectable_loss(pairs, is_failed, population)
+    def is_failed(worse: int) -> bool:
+        # The worse pairs are at equal distances.
+        differences = -np.diff(np.arange(pairs + 1) * worse // pairs).astype(np.float64)
+        evidence = paired_evidence(differences, strata, drop=drop)
+        decision = first_decision(evidence, alpha=hypothesis.alpha, min_observations=min(pairs, MIN_CLUSTERS))
+        if decision is None:
+            has_failed = pairs == population and worse >= population * (0.75 * drop - TIE_TOLERANCE)
+        else:
+            has_failed = decision.verdict == "fail"
+        if hypothesis.confirmation is None or not has_failed:
+            return has_failed
+        # They are spread over the haystacks, all of one size.
+        sums = -np.bincount(np.arange(worse) % units, minlength=units).astype(np.float64)
+        return loss_p_value(sums, np.full(units, pairs / units)) <= hypothesis.confirmation.complete
+
+    if not pairs or not is_failed(pairs):
+        return None
+    least = 1 + bisect_left(range(1, pairs), True, key=is_failed)
+    # The number of worse pairs is taken to be normal.
+    variance = least * (1 - least / pairs) * (1 - pairs / population)
+    return min(1.0, (least + POWER_QUANTILE * math.sqrt(variance)) / pairs)
 
 
 def fewest_units(confirmation: ErrorShares) -> int:
     """Return the number of haystacks on which a loss on each of them can be shown for the model."""
     return max(FEWEST_UNITS, math.ceil(-math.log2(confirmation.complete)))
-
-
-def _detectable_loss(pairs: int, is_shown: Callable[[Floats], bool], population: int) -> float | None:
-    """Return the loss whose number of worse pairs reaches the smallest number that is shown, with probability `POWER`.
-
-    The number of worse pairs is taken to be normal, and the worse pairs to be spread evenly.
-    """
-    if not pairs or not is_shown(_spread(pairs, pairs)):
-        return None
-    least = 1 + bisect_left(range(1, pairs), True, key=lambda worse: is_shown(_spread(worse, pairs)))
-    remaining_share = 1 - pairs / population
-    variance = least * (1 - least / pairs) * remaining_share
-    worse = least + POWER_QUANTILE * math.sqrt(variance)
-    return min(1.0, worse / pairs)
-
-
-def _spread(worse: int, pairs: int) -> Floats:
-    """Return the differences of so many pairs, with the worse ones at equal distances."""
-    marks = np.arange(pairs + 1) * worse // pairs
-    return -np.diff(marks).astype(np.float64)
 
 
 def can_rule_out(hypothesis: NonInferiority, queue: ClusteredQueue, pairs: int) -> bool:

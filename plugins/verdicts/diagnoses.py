@@ -21,7 +21,7 @@ import numpy as np
 from longctx.fixtures.records import CaseResult
 from longctx.fixtures.records.report import CaseComparison, ReportEndings
 from longctx.fixtures.records.report_parts import Interval
-from longctx.plugins.evidence.e_process import Floats
+from longctx.plugins.evidence.e_process import Floats, LevelBets, Strata
 from longctx.plugins.evidence.haystacks import (
     HaystackCorrelation,
     Ints,
@@ -31,7 +31,7 @@ from longctx.plugins.evidence.haystacks import (
 )
 from longctx.plugins.evidence.points import from_points, to_points
 from longctx.plugins.evidence.sign_flips import loss_p_value
-from longctx.plugins.evidence.statistics import benjamini_hochberg, log_evidence_below
+from longctx.plugins.evidence.statistics import benjamini_hochberg
 from longctx.plugins.thresholds.records import Thresholds
 from longctx.plugins.verdicts.evaluate import GateEvaluator
 from longctx.plugins.verdicts.hypotheses import shared_error
@@ -125,9 +125,9 @@ def _evidence_below(scored: Mapping[str, CaseResult], floors: Mapping[str, float
     for case_id, result in scored.items():
         floor, case = floors.get(result.case.task), result.case
         if floor is not None:
-            scores, population = np.array(result.evidence), case.samples // case.group
-            log_evidence = log_evidence_below(scores, from_points(floor), population=population)
-            evidence[case_id] = math.exp(-log_evidence)
+            scores, strata = np.array(result.evidence, dtype=np.float64), Strata.single(case.samples // case.group)
+            _, against_above = LevelBets(scores, strata).log_evidence(0.0, from_points(floor))
+            evidence[case_id] = math.exp(-against_above[-1]) if scores.size else 1.0
     return evidence
 
 

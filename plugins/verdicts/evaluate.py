@@ -20,7 +20,7 @@ from longctx.plugins.evidence.effective_length import effective_length, weighted
 from longctx.plugins.evidence.haystacks import correlation, level_interval
 from longctx.plugins.evidence.points import to_points
 from longctx.plugins.evidence.sequential import Hypothesis, InterimAnalysis
-from longctx.plugins.evidence.statistics import stratified_interval
+from longctx.plugins.evidence.statistics import interval
 from longctx.plugins.thresholds.records import COMPARED_KINDS, Gate, Thresholds
 from longctx.plugins.verdicts.hypotheses import (
     PanelKey,
@@ -184,7 +184,7 @@ class GateEvaluator:
             alpha = (1 - self.thresholds.verdict.confidence) / len(scope.lengths) / scope.series
         queue = panel.queue(hypothesis.case_ids)
         values = queue.weighted_means(self.scores, analysis.clusters)
-        planned = stratified_interval(values, queue.strata, alpha=alpha)
+        planned = interval(values, queue.strata, alpha=alpha)
         if analysis.decision is not None:
             verdict = replace(verdict, verdict=analysis.decision.verdict, because=None)
         elif hypothesis.confirmation is not None and analysis.of_model is not None and samples == of:
@@ -291,9 +291,9 @@ def _average_interval(intervals: Mapping[int, Interval | None], gate: Gate) -> I
     """Return the interval of a weighted average over lengths, from one interval for each."""
     lows: dict[int, float] = {}
     highs: dict[int, float] = {}
-    for length, interval in intervals.items():
-        if interval is not None:
-            lows[length], highs[length] = interval
+    for length, bounds in intervals.items():
+        if bounds is not None:
+            lows[length], highs[length] = bounds
     return weighted_average(lows, rising=gate.rising), weighted_average(highs, rising=gate.rising)
 
 

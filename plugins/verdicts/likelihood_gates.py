@@ -74,8 +74,9 @@ class _LikelihoodRule:
                 stop = max(place for place, refs in enumerate(queue.clusters, start=1) if not decided.isdisjoint(refs))
         elif not self.panel.full:
             # Without a gate, the gain has to be precise.
-            means = (difference_means(queue, known, gain_of) + 1) / 2
-            stop = first_precise_look(means, queue, PRECISION / (2 * DIFFERENCE_CLIP))
+            gains = difference_means(queue, known, gain_of)
+            values = (gains + queue.strata.largest_values[: gains.size]) / 2
+            stop = first_precise_look(values, queue, PRECISION / (2 * DIFFERENCE_CLIP))
         finished = finished_clusters(queue, known)
         return finished if stop is None and finished == len(queue.clusters) else stop
 
@@ -145,8 +146,8 @@ def _decide(gate: Gate, queue: ClusteredQueue, known: Likelihoods, alpha: float)
     return decide_level(
         (gains + 1) / 2,
         min(max((threshold + 1) / 2, 0.0), 1.0),
+        queue.drawn_strata,
         alpha=alpha,
-        population=len(queue.clusters),
         min_observations=queue.min_clusters,
     )
 

@@ -32,7 +32,7 @@ from longctx.plugins.evidence.sequential import (
     look_clusters,
     pooled_p_value,
 )
-from longctx.plugins.evidence.statistics import paired_interval, stratified_interval
+from longctx.plugins.evidence.statistics import interval, paired_interval
 from longctx.plugins.thresholds.records import COMPARED_KINDS, Gate
 from longctx.plugins.verdicts.diagnoses import flips
 from longctx.plugins.verdicts.evaluate import GateEvaluator, first_task
@@ -305,14 +305,14 @@ def _obstacle(
 def _mean_loss(pairs: Pairs, alpha: float) -> MeanEstimate:
     """Return the mean difference, model - baseline."""
     queue, differences = pairs.queue, pairs.differences
-    planned = paired_interval(differences, alpha=alpha, population=len(queue.clusters), strata=queue.drawn_strata)
+    planned = paired_interval(differences, queue.drawn_strata, alpha=alpha)
     return _estimate(queue, differences, planned, difference_interval(queue.case_strata(differences), alpha=alpha))
 
 
 def _mean_change(pairs: Pairs, alpha: float) -> MeanEstimate:
     """Return the mean change of a score, for the better or worse."""
     queue, changes = pairs.queue, pairs.changes
-    planned = stratified_interval(changes, queue.strata, alpha=alpha)
+    planned = interval(changes, queue.strata, alpha=alpha)
     return _estimate(queue, changes, planned, level_interval(queue.case_strata(changes), alpha=alpha))
 
 

@@ -8,11 +8,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from longctx.ci.checkpoint_dirs import fingerprint_of
 from longctx.ci.suite_process import SuiteRun
 from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
 from longctx.plugins.config.cases import only_samples
 from longctx.plugins.evidence.clusters import SampleRef
+from longctx.plugins.evidence.e_process import Strata
 from longctx.plugins.evidence.sequential import NonInferiority
 from longctx.plugins.evidence.statistics import paired_interval
 from longctx.plugins.journal import Entry, Subject, sample_key
@@ -67,11 +70,12 @@ class Chain:
             {SampleRef(CASE.id, sample): self._right(name, sample) for sample in order} for name in (model, baseline)
         )
         analysis = panel.analyze_pairs(panel.comparisons[0], scores, other)
-        seen = difference[: analysis.clusters]
-        mean = sum(seen) / len(seen)
+        seen = np.array(difference[: analysis.clusters], dtype=np.float64)
+        mean = float(seen.mean())
         planned, of_model = (
-            [100 * end for end in paired_interval(seen, alpha=pairing.alpha, population=population)]
-            for population in (samples, None)
+            [100 * end for end in paired_interval(seen, Strata.single(population), alpha=pairing.alpha)]
+            # So many samples are as good as unlimited ones.
+            for population in (samples, 1000 * samples)
         )
         gate = {
             "kind": "regression", "measured": 100 * mean, "interval": planned, "model_interval": of_model,

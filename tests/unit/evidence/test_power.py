@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longctx.plugins.evidence.clusters import MIN_CLUSTERS, ClusteredQueue, SampleRef
+from longctx.plugins.evidence.e_process import Strata
 from longctx.plugins.evidence.sequential import POWER, NonInferiority, can_rule_out, detectable_panel_loss
-from longctx.plugins.evidence.statistics import decide_paired
+from longctx.plugins.evidence.statistics import first_decision, paired_evidence
 from tests.helpers.queues import case
 
 ALPHA = 0.01 / 6
@@ -26,12 +27,11 @@ def test_a_detectable_loss_fails_about_as_often_as_promised(pairs: int) -> None:
     loss = detectable_panel_loss(SAMPLES, QUEUE, pairs)
     assert loss is not None
     rng = np.random.default_rng(pairs)
-    verdicts = [
-        decide_paired(
-            -(rng.random(pairs) < loss).astype(float), drop=0.02, alpha=ALPHA, population=PLANNED, min_observations=26
-        )
-        for _ in range(400)
-    ]
+    verdicts = []
+    for _ in range(400):
+        differences = -(rng.random(pairs) < loss).astype(float)
+        evidence = paired_evidence(differences, Strata.single(PLANNED), drop=0.02)
+        verdicts.append(first_decision(evidence, alpha=ALPHA, min_observations=26))
     failed = sum(decision is not None and decision.verdict == "fail" for decision in verdicts) / len(verdicts)
     # A sequential test may fail before the last pair, so it fails somewhat more often.
     assert POWER - 0.07 < failed < POWER + 0.13

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from longctx.plugins.evidence.statistics import Decision, decide_level
-from tests.helpers.scores import MEANS, QUEUES
+from longctx.plugins.evidence.statistics import Decision
+from tests.helpers.scores import MEANS, QUEUES, decide
 
 
 @settings(deadline=None, max_examples=50)
@@ -16,20 +16,13 @@ from tests.helpers.scores import MEANS, QUEUES
 def test_a_verdict_stands_and_is_never_missing_at_the_end(
     scores: list[float], more: int, threshold: float, zone: float, least: int
 ) -> None:
-    def decide(looks: int) -> Decision | None:
-        return decide_level(
-            scores[:looks],
-            threshold,
-            alpha=0.2,
-            population=len(scores) + more,
-            indifference_zone=zone,
-            min_observations=least,
-        )
+    def decided(looks: int) -> Decision | None:
+        return decide(scores[:looks], threshold, alpha=0.2, population=len(scores) + more, zone=zone, least=least)
 
-    last = decide(len(scores))
+    last = decided(len(scores))
     assert last is not None or more
     for looks in range(len(scores)):
-        assert decide(looks) == (last if last is not None and looks >= last.stopping_time else None)
+        assert decided(looks) == (last if last is not None and looks >= last.stopping_time else None)
     if last is not None:
         assert last.stopping_time >= min(least, len(scores) + more)
 
@@ -40,10 +33,8 @@ def test_a_mean_at_its_threshold_fails(scores: list[float]) -> None:
     """However the sum is rounded: ten times 0.1 is not above 1."""
     size = len(scores)
     tie, below = sum(scores) / size, max(0.0, sum(scores) / size - 1e-6)
-    assert decide_level(scores, tie, alpha=0.01, population=size, min_observations=size) == Decision(
-        verdict="fail", stopping_time=size
-    )
-    above = decide_level(scores, below, alpha=0.01, population=size, min_observations=size + 1)
+    assert decide(scores, tie, population=size, least=size) == Decision(verdict="fail", stopping_time=size)
+    above = decide(scores, below, population=size, least=size + 1)
     assert above == Decision(verdict="pass" if below < tie else "fail", stopping_time=size)
 
 
@@ -51,35 +42,31 @@ def test_a_mean_at_its_threshold_fails(scores: list[float]) -> None:
 @pytest.mark.parametrize("size", [1, 3, 10, 500, 6500])
 def test_constant_scores_at_their_threshold_fail_only_at_the_end(score: float, threshold: float, size: int) -> None:
     scores = np.full(size, score)
-    assert decide_level(scores, threshold, alpha=0.01, population=size) == Decision(verdict="fail", stopping_time=size)
-    assert decide_level(scores[:-1], threshold, alpha=0.01, population=size) is None
+    assert decide(scores, threshold, population=size) == Decision(verdict="fail", stopping_time=size)
+    assert decide(scores[:-1], threshold, population=size) is None
 
 
 def test_a_single_look_at_the_ends_of_the_scale_is_enough() -> None:
     """Any score above 0 is a mean above 0, any score below 1 a mean below 1."""
     right, wrong = [0.0] * 9 + [1.0], [1.0] * 9 + [0.0]
-    assert decide_level(right, 0.0, alpha=0.01, population=500) == Decision(verdict="pass", stopping_time=10)
-    assert decide_level(wrong, 1.0, alpha=0.01, population=500) == Decision(verdict="fail", stopping_time=10)
-    assert decide_level(wrong, 0.995, alpha=0.01, population=500, indifference_zone=0.01) == Decision(
-        verdict="fail", stopping_time=10
-    )
+    assert decide(right, 0.0, population=500) == Decision(verdict="pass", stopping_time=10)
+    assert decide(wrong, 1.0, population=500) == Decision(verdict="fail", stopping_time=10)
+    assert decide(wrong, 0.995, population=500, zone=0.01) == Decision(verdict="fail", stopping_time=10)
 
 
 def test_a_complete_set_is_compared_exactly_whatever_the_zone() -> None:
     """Inside the zone both nulls are refuted by then."""
     for score, verdict in ((0.55, "pass"), (0.5, "fail"), (0.45, "fail")):
-        decision = decide_level([score] * 4, 0.5, alpha=0.01, population=4, indifference_zone=0.1, min_observations=4)
+        decision = decide([score] * 4, 0.5, population=4, zone=0.1, least=4)
         assert decision is not None
         assert decision.verdict == verdict
 
 
 def test_a_zone_past_the_scale_decides_nothing_by_itself() -> None:
     perfect = np.ones(500)
-    assert decide_level(1 - perfect[:30], 0.005, alpha=0.01, population=500, indifference_zone=0.01) is None
-    assert decide_level(perfect[:30], 0.995, alpha=0.01, population=500, indifference_zone=0.01) is None
-    assert decide_level(perfect, 0.995, alpha=0.01, population=500, indifference_zone=0.01) == Decision(
-        verdict="pass", stopping_time=275
-    )
+    assert decide(1 - perfect[:30], 0.005, population=500, zone=0.01) is None
+    assert decide(perfect[:30], 0.995, population=500, zone=0.01) is None
+    assert decide(perfect, 0.995, population=500, zone=0.01) == Decision(verdict="pass", stopping_time=275)
 
 
 @pytest.mark.parametrize(("right", "wrong"), [(171, "pass"), (173, "fail")])
@@ -89,7 +76,7 @@ def test_verdicts_one_step_from_the_threshold_are_rarely_wrong(right: int, wrong
     errors = 0
     for _ in range(400):
         order = random.permutation(200)
-        decision = decide_level(scores[order], 0.86, alpha=0.05, population=200)
+        decision = decide(scores[order], 0.86, alpha=0.05, population=200)
         assert decision is not None
         errors += decision.verdict == wrong
     assert errors / 400 <= 0.05

@@ -12,15 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import ArrayLike
 
 from longctx.plugins.evidence.e_process import Floats, LevelBets, Strata
-from longctx.plugins.evidence.statistics import (
-    decide_level,
-    interval,
-    level_evidence,
-    paired_evidence,
-    paired_interval,
-    stratified_interval,
-)
-from tests.helpers.scores import binary_scores
+from longctx.plugins.evidence.statistics import interval, paired_evidence, paired_interval
 
 POPULATION = 5
 
@@ -28,7 +20,7 @@ POPULATION = 5
 @st.composite
 def populations(draw: st.DrawFn) -> tuple[list[int], Floats, Floats, Floats]:
     """Draw strata of all elements, the strata's weights and rates, and the values."""
-    strata = draw(st.sampled_from([[0, 0, 0, 1, 1], [0, 1, 1, 1, 1], [0, 0, 1, 1, 2]]))
+    strata = draw(st.sampled_from([[0, 0, 0, 0, 0], [0, 0, 0, 1, 1], [0, 1, 1, 1, 1], [0, 0, 1, 1, 2]]))
     count = max(strata) + 1
     shares = st.lists(st.sampled_from([0.0, 0.3, 0.5, 1.0]), min_size=POPULATION, max_size=POPULATION)
     weights = np.array(draw(st.lists(st.sampled_from([0.25, 1.0]), min_size=count, max_size=count)))
@@ -64,23 +56,9 @@ def strata_of(tasks: ArrayLike, sizes: Sequence[float] = (1.0, 1.0)) -> Strata:
     return Strata(stratum=np.array(tasks), weights=np.array(sizes), rates=np.ones(len(sizes)))
 
 
-def test_a_single_stratum_changes_nothing() -> None:
-    scores = binary_scores(0.7, 60)
-    one = strata_of([0] * 100, [1.0])
-    assert np.array_equal(
-        level_evidence(scores, 0.6, population=100, strata=one), level_evidence(scores, 0.6, population=100)
-    )
-    assert stratified_interval(scores, one, alpha=0.1) == interval(scores, alpha=0.1, population=100)
-
-
 def test_the_interval_of_a_whole_population_is_its_mean() -> None:
     strata = strata_of([0, 1, 1, 0], (1.0, 0.5))
-    assert stratified_interval(np.array([1.0, 0.5, 0.0, 0.5]), strata, alpha=0.1) == (0.5, 0.5)
-
-
-def test_strata_of_another_population_are_refused() -> None:
-    with pytest.raises(ValueError, match="strata of 3 elements for a population of 4"):
-        decide_level([0.5], 0.5, alpha=0.1, population=4, strata=strata_of([0, 1, 0]))
+    assert interval(np.array([1.0, 0.5, 0.0, 0.5]), strata, alpha=0.1) == (0.5, 0.5)
 
 
 @settings(deadline=None, max_examples=10)
@@ -102,7 +80,7 @@ def test_paired_evidence_at_other_rates_grows_under_no_true_hypothesis(
             for place in range(POPULATION):
                 chance *= left[place] / left[place:].sum()
             drawn = Strata(stratum=np.array(strata)[order], weights=weights, rates=rates)
-            logs = paired_evidence(differences[order], drop=drop, population=POPULATION, strata=drawn)
+            logs = paired_evidence(differences[order], drawn, drop=drop)
             expectation += chance * np.exp(logs[side])
         assert (expectation <= 1 + 1e-9).all()
 
@@ -114,7 +92,7 @@ def test_a_paired_interval_at_other_rates_contains_the_mean_and_closes_on_it() -
     strata = Strata(stratum=stratum, weights=weights, rates=weights)
     differences = weights[stratum] * random.choice((-1.0, 0.0, 1.0), 100)
     for looks in (5, 60, 100):
-        low, high = paired_interval(differences[:looks], alpha=0.01, population=100, strata=strata)
+        low, high = paired_interval(differences[:looks], strata, alpha=0.01)
         assert low - 1e-9 <= differences.mean() <= high + 1e-9
     assert low == pytest.approx(high)
-    assert paired_interval([], alpha=0.01, population=100, strata=strata) == pytest.approx((-0.4, 0.4))
+    assert paired_interval(np.empty(0), strata, alpha=0.01) == pytest.approx((-0.4, 0.4))

@@ -6,16 +6,17 @@ import math
 from dataclasses import replace
 from random import Random
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longctx.fixtures.records import Case, CaseResult
-from longctx.plugins.evidence.statistics import log_evidence_below
 from longctx.plugins.thresholds.records import RegressionSettings
 from longctx.plugins.verdicts.diagnoses import Diagnosis, diagnoses
 from longctx.plugins.verdicts.evaluate import GateEvaluator, Measured
 from tests.helpers.queues import case, result, scope_of, thresholds
+from tests.helpers.scores import evidence_against
 
 SCORES = st.sampled_from([0.0, 0.25, 0.5, 1.0])
 NAMES = tuple(f"t{number:02}" for number in range(20))
@@ -57,15 +58,14 @@ def test_among_cases_like_the_baseline_only_the_dropped_one_is_reported() -> Non
 
 def failures(bar: float) -> int:
     """Return the number of zeros whose e-value against a floor of 50 reaches `bar`."""
-    return next(
-        count for count in range(1, 100) if log_evidence_below([0.0] * count, 0.5, population=100) >= math.log(bar)
-    )
+    # Zeros are evidence against a mean of at least a half as ones are against one of at most a half.
+    return int((evidence_against(np.ones(100), 0.5, 100) >= math.log(bar)).argmax()) + 1
 
 
 def test_a_borderline_case_is_bad_alone_and_not_among_many() -> None:
     """The required e-value rises with the number of cases that are tested."""
     borderline, cases = failures(20), cases_of()
-    assert log_evidence_below([0.0] * borderline, 0.5, population=100) < math.log(100)
+    assert borderline < failures(100)
     first, *others = cases.values()
     good = [result(of, *[1.0] * 40) for of in others]
     assert diagnoses_by_task([result(first, *[0.0] * borderline)], floor=50.0)[first.task].below

@@ -15,10 +15,10 @@ from longctx.plugins.evidence.sequential import (
     Hypothesis,
     samples_until_verdict,
 )
-from longctx.plugins.evidence.statistics import level_evidence
 from longctx.plugins.verdicts.panels import Comparison, ModelRole
 from tests.helpers.panels import PAIRING, SEEDS, TASKS, fast_settings, ids, panel_of, simulated_runs
 from tests.helpers.queues import SimulatedRun, draw_scores
+from tests.helpers.scores import evidence_against
 
 
 @fast_settings
@@ -62,9 +62,8 @@ def test_a_verdict_delayed_by_rounding_leaves_a_sample_to_measure() -> None:
         truth = draw_scores(panel, dict.fromkeys(panel.cases, 0.9), seed)
         queue, scores = panel.queue(panel.cases), {ref: truth[ref] for ref in panel.order[:done]}
         values = queue.weighted_means(scores)
-        (here, _), (there, _) = (
-            level_evidence(task, 0.6, population=400) for task in (values, np.append(values, np.ones(400 - done)))
-        )
+        here = evidence_against(values, 0.6, 400)
+        there = evidence_against(np.append(values, np.ones(400 - done)), 0.6, 400)
         if not here.max() <= here[-1] < there[done - 1]:
             continue
         # The logarithm of alpha is rounded too.
