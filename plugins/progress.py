@@ -51,7 +51,7 @@ def _panel_line(
     parts = [f"{name + format_length(panel.length):>6}", f"{len(scores):,} of {planned:,}"]
     if pace.samples and pace.seconds > 0:
         if status.next_samples:
-            parts.append(f"{duration((planned - len(scores)) * pace.seconds / pace.samples)} left at most")
+            parts.append(f"{duration((planned - len(scores)) * pace.seconds / pace.samples)} at most")
         parts.append(f"{pace.tokens / pace.seconds:,.0f} tokens/s")
     if baseline is not None:
         parts.append(f"baseline {baseline:,}")

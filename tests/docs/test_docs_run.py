@@ -78,7 +78,7 @@ def workspace(tmp_path: Path) -> Iterator[Workspace]:
     }
     path = f"{programs}:{preloaded('python').parent}:{Path(sys.executable).parent}:{inherited['PATH']}"
     variables = inherited | {
-        "PATH": path, "PYTHONPATH": str(folder), "CUDA_VISIBLE_DEVICES": "", "COLUMNS": "100",
+        "PATH": path, "PYTHONPATH": str(folder), "CUDA_VISIBLE_DEVICES": "", "COLUMNS": "80",
         "PYTEST_ADDOPTS": ADDOPTS, "NO_PROXY": "127.0.0.1",
     }  # fmt: skip
     with ExitStack() as stack:

@@ -24,7 +24,7 @@ RECORDED = Path(__file__).parent / "recorded" / "commands"
 GROUPS = tuple(sorted(path.stem for path in (RECORDED / "errors").iterdir()))
 SUITE_GROUP = re.compile(r"^long-context evaluation:\n(?:(?: .*)?\n)*", re.MULTILINE)
 ENVIRONMENT = {
-    "COLUMNS": "100", "CUDA_VISIBLE_DEVICES": "", "NO_COLOR": "1", "TERM": "dumb",
+    "COLUMNS": "80", "CUDA_VISIBLE_DEVICES": "", "NO_COLOR": "1", "TERM": "dumb",
     "PYTEST_ADDOPTS": shlex.join(UNRELATED_PLUGINS),
 }  # fmt: skip
 SECONDS_FOR_A_COMMAND = 1200

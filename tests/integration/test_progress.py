@@ -19,7 +19,7 @@ from longctx.plugins.verdicts.panels import ModelRole, Panel
 from tests.helpers.journals import SUBJECT, entry
 from tests.helpers.reports import run_summary
 
-COLUMNS = 100
+COLUMNS = 80
 
 
 @dataclass
@@ -131,7 +131,7 @@ def test_the_speed_covers_the_time_since_work_on_the_panel_began(tmp_path: Path)
         assert f"{20 * 4009 / 10:,.0f} tokens/s" in line
         assert line.startswith(f"    4k  70 of {len(ruler.order)}  ")
         # 60 samples remain, at two per second.
-        assert "  30 s left at most  " in line
+        assert "  30 s at most  " in line
         assert len(line) <= COLUMNS
 
 

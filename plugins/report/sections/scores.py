@@ -76,9 +76,9 @@ def score_notes(document: JsonReport) -> list[Note]:
     texts = []
     if any(_interval_rows(document)):
         of_planned, of_model = INTERVALS
-        texts.append(
-            f"intervals{at_confidence(document)}: {of_planned}, all that were planned; {of_model}, unlimited ones"
-        )
+        confidence = document.run.confidence
+        named = "intervals" if confidence is None else f"{100 * confidence:.4g} % intervals"
+        texts.append(f"{named}: {of_planned}, all that were planned; {of_model}, unlimited ones")
     if any(map(is_rough, document.cases)):
         texts.append(f"~ from fewer than {FEW_SAMPLES} samples: the verdicts needed no more; --full measures all")
     low = []
@@ -91,8 +91,8 @@ def score_notes(document: JsonReport) -> list[Note]:
     lacking = []
     for category, by_length in (document.helmet.missing if document.helmet else {}).items():
         for length, reasons in by_length.items():
-            named = [(data_set, reason) for data_set, reason in reasons.items() if reason != NOT_SELECTED]
-            for data_set, reason in named:
+            lacks = [(data_set, reason) for data_set, reason in reasons.items() if reason != NOT_SELECTED]
+            for data_set, reason in lacks:
                 lacking.append(f"{category} at {short_length(int(length))} lacks {data_set}: {one_line(reason, 100)}")
     if lacking and any(mean.suite == HELMET for mean in means(document)):
         texts.append(f"categories without a score: {counted(lacking, MOST_NAMED)}")
