@@ -128,7 +128,7 @@ def _measure(
         selected,
         builder=SampleBuilder(
             tasks=materials.tasks,
-            formatters=lambda: (load_formatter(run.options, run.options.model_path), None),
+            load_formatters=lambda: (load_formatter(run.options, run.options.model_path), None),
             corpora=materials.corpora,
             seed=run.options.seed,
         ),

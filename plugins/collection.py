@@ -40,15 +40,15 @@ OPERATORS = ("and", "or", "not", "True", "False", "None")
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Declare the options of the suite, those of all its plugins, and those of earlier versions."""
     # pytest would print its own usage, which names neither this suite nor the option that is meant.
-    parser.optparser.error = lambda message: _refuse(unknown_option(message))  # type: ignore[method-assign]
+    parser.optparser.error = _refuse  # type: ignore[method-assign]
     group = parser.getgroup("longctx", "long-context evaluation")
     declare(group.addoption, SUITE_OPTIONS)
     for flag in REMOVED:
         group.addoption(flag, dest=flag, nargs="?", const="", help=SUPPRESS)
 
 
-def _refuse(line: str) -> NoReturn:
-    raise usage_error(line)
+def _refuse(message: str) -> NoReturn:
+    raise usage_error(unknown_option(message))
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -130,28 +130,22 @@ def pytest_report_header(config: pytest.Config) -> str | None:
     if RUN not in config.stash:
         return None
     run = config.stash[RUN]
-    warnings = [f"warning: {run.checkpoint.path}: {run.checkpoint.warning}"] if run.checkpoint.warning else []
-    warnings += [f"warning: --yardstick: {run.yardstick_warning}"] if run.yardstick_warning else []
-    warnings += [f"warning: --chat: {run.thought_warning}"] if run.thought_warning else []
-    warnings += [f"warning: {warning}" for warning in run.checkpoint_warnings]
-    lines = (*run.thresholds.notes, *doubtful_units(run.thresholds))
-    warnings += [f"warning: --thresholds: {line}" for line in lines]
+    checkpoint = run.checkpoint
+    by_name = {checkpoint.path: checkpoint.warning, "--yardstick": run.yardstick_warning, "--chat": run.thought_warning}
+    warnings = [f"{name}: {warning}" for name, warning in by_name.items() if warning]
+    warnings += run.checkpoint_warnings
+    warnings += [f"--thresholds: {line}" for line in (*run.thresholds.notes, *doubtful_units(run.thresholds))]
     if _has_test_timeout(config):
-        warnings.append(
-            "warning: timeout: pytest-timeout counts all cases of a length as one test; limit a run with --budget"
-        )
-    return "\n".join(warnings) or None
+        warnings.append("timeout: pytest-timeout counts all cases of a length as one test; limit a run with --budget")
+    return "\n".join(f"warning: {warning}" for warning in warnings) or None
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
     """Declare the suites and categories of tasks files as markers, because pytest refuses unknown ones."""
     config = session.config
     for case in config.stash[RUN].cases if RUN in config.stash else ():
-        if case.suite not in SUITES:
-            config.addinivalue_line("markers", f"{case.suite}: the tasks of --tasks-file that belong to this suite")
-            config.addinivalue_line(
-                "markers", f"{case.category}: the tasks of --tasks-file that belong to this category"
-            )
+        for kind, name in (("suite", case.suite), ("category", case.category)) if case.suite not in SUITES else ():
+            config.addinivalue_line("markers", f"{name}: the tasks of --tasks-file that belong to this {kind}")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -182,16 +176,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     Gates see the other cases as deselected, as with -k.
     """
     if RUN in config.stash and config.stash[RUN].task_names:
-        others = [item for item in items if _is_left_out(config.stash[RUN], item)]
+        is_named = config.stash[RUN].is_named
+        others = [item for item in items if (case := case_of(item)) is not None and not is_named(case)]
         config.hook.pytest_deselected(items=others)
         items[:] = [item for item in items if item not in others]
     items.sort(key=lambda item: case.length if (case := case_of(item)) else 0)
-
-
-def _is_left_out(run: Run, item: pytest.Item) -> bool:
-    """Return True for the test of a case that --tasks does not name."""
-    case = case_of(item)
-    return case is not None and not run.is_named(case)
 
 
 def usage_error(problem: object) -> pytest.UsageError:
@@ -200,7 +189,6 @@ def usage_error(problem: object) -> pytest.UsageError:
 
 
 def _has_test_timeout(config: pytest.Config) -> bool:
-    """Return True if pytest-timeout limits the time of each test."""
     given = config.getoption("timeout", None) or os.environ.get("PYTEST_TIMEOUT")
     return bool(given) and config.pluginmanager.hasplugin("timeout")
 

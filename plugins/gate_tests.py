@@ -104,8 +104,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """Stop a worker of a run that is refused, so that it does not help the others."""
     config = session.config
     if RUN in config.stash and CONTROLLER not in config.stash:
-        undecided = _undecidable_gates(config, [item.nodeid for item in session.items])
-        session.shouldstop = (undecided and undecided.refusal) or session.shouldstop
+        refusal = _undecidable_gates(config, [item.nodeid for item in session.items]).refusal
+        session.shouldstop = refusal or session.shouldstop
 
 
 def look_at_gates(config: pytest.Config) -> None:
@@ -114,8 +114,6 @@ def look_at_gates(config: pytest.Config) -> None:
     Raises pytest.UsageError if there is no other one.
     """
     undecided = _undecidable_gates(config, [case.id for case in config.stash[CONTROLLER].selected])
-    if undecided is None:
-        return
     if undecided.refusal:
         raise usage_error(undecided.refusal)
     lines = [f"undecidable: gate {name!r} {reason}" for name, reason in undecided.reasons.items()]
@@ -133,19 +131,17 @@ class _UndecidableGates:
 
     reasons: Mapping[str, str]
     """By name, the reason, with the remedy."""
-    refusal: str
+    refusal: str = ""
     """The line that ends the run because it can decide no gate of the files that the user gave; else empty."""
 
 
-def _undecidable_gates(config: pytest.Config, names: Sequence[str]) -> _UndecidableGates | None:
-    """Return the gates that the cases with these ids, or ids of their tests, cannot decide; None if there are none."""
+def _undecidable_gates(config: pytest.Config, names: Sequence[str]) -> _UndecidableGates:
+    """Return the gates that the cases with these ids, or ids of their tests, cannot decide."""
     run, option = config.stash[RUN], config.option
     cases = cases_of(run, names)
     named = _named_gates(config)
     blocking = {name: item for name, item in named.items() if item.gate is not None and item.gate.blocking}
     reasons = undecidable(blocking, run.scope(run.available), [case.id for case in cases])
-    if not reasons:
-        return None
     # A folder of prepared samples has no gates of its own.
     has_own = option.tasks_file is not None and run.options.samples_from is None
     is_given = option.thresholds is not None or has_own
@@ -153,8 +149,8 @@ def _undecidable_gates(config: pytest.Config, names: Sequence[str]) -> _Undecida
     can_fail = has_floor or run.baseline is not None or option.invariance
     # The first run of a series has no baseline for its comparisons.
     is_first = any(item.gate is not None and item.gate.kind in COMPARED_KINDS for item in blocking.values())
-    if not is_given or can_fail or is_first or len(reasons) < len(blocking):
-        return _UndecidableGates(reasons=reasons, refusal="")
+    if not reasons or not is_given or can_fail or is_first or len(reasons) < len(blocking):
+        return _UndecidableGates(reasons=reasons)
     name, reason = next(iter(reasons.items()))
     more = f", and so for {len(reasons) - 1} more" if len(reasons) > 1 else ""
     refusal = (

@@ -19,7 +19,7 @@ from longctx.fixtures.records import PropertyFinding, Sample
 from longctx.fixtures.tasks.task import CannotFit
 from longctx.plugins.gate_tests import passed_report
 from longctx.plugins.journal import JournalError
-from longctx.plugins.measure import engines_of, worker_of
+from longctx.plugins.measure import engines_of, failure, worker_of
 from longctx.plugins.runner.samples import SampleBuilder
 from longctx.plugins.stash import INVARIANCE, PROPERTY_WORD, RUN
 
@@ -72,14 +72,10 @@ def check_invariance(request: pytest.FixtureRequest) -> Callable[[], None]:
     """Return a function that checks the engine and keeps the findings for the controller."""
 
     def check() -> None:
-        problem = ""
         try:
             request.node.stash[_FINDINGS] = tuple(_findings(request.session))
         except (JournalError, EngineError, CannotFit) as error:
-            problem = str(error)
-        # Fail outside of the except block: pytest would show the exception and its traceback too.
-        if problem:
-            pytest.fail(problem, pytrace=False)
+            raise failure(error) from None
 
     return check
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import suppress
 from pathlib import Path
 
@@ -50,57 +50,48 @@ def pytest_configure(config: pytest.Config) -> None:
             raise usage_error(error) from error
 
 
-class Measure:
-    """The callable that a test gets to have its case measured, or only inspected under --preflight."""
-
-    def __init__(self, worker: Worker, request: pytest.FixtureRequest):
-        self.worker = worker
-        self.request = request
-
-    def __call__(self, case: Case) -> None:
-        """Measure the case and keep its report; fail the test with one line if the case has no score."""
-        run = self.worker.run
-        if case.id in run.misfits:
-            pytest.fail(run.misfits[case.id], pytrace=False)
-        if run.options.preflight:
-            try:
-                inspection = self.worker.builder.inspect(case)
-            except CASE_ERRORS as error:
-                raise pytest.fail.Exception(str(error), pytrace=False) from None
-            self.request.node.stash[_CASE_REPORT] = CaseReport(inspection=inspection)
-            problems = inspection.problems
-            if problems:
-                pytest.fail(f"preflight: {problems[0]} ({len(problems)} in all)", pytrace=False)
-            return
-        problem = ""
-        try:
-            measured = self.worker.measure(case)
-        except (JournalError, EngineError, Stopped) as error:
-            problem = str(error)
-        # Fail outside of the except block: pytest would show the exception and its traceback too.
-        if problem:
-            pytest.fail(problem, pytrace=False)
-        self.request.node.stash[_CASE_REPORT] = measured
-        if measured.error is not None:
-            pytest.fail(measured.error, pytrace=False)
-        if not (measured.samples or measured.likelihoods):
-            pytest.skip("no sample was begun in time")
-
-
 @pytest.fixture(scope="session")
 def worker(request: pytest.FixtureRequest) -> Worker:
     """Return the worker of this process; if there can be none, every case fails with the same line."""
     try:
         return worker_of(request.session)
     except (JournalError, EngineError) as error:
-        problem = str(error)
-    pytest.fail(problem, pytrace=False)
+        raise failure(error) from None
 
 
-@pytest.fixture(name="measure")
-def _measure(worker: Worker, request: pytest.FixtureRequest) -> Measure:
-    """Return a function that measures a case."""
-    return Measure(worker, request)
+@pytest.fixture
+def measure(worker: Worker, request: pytest.FixtureRequest) -> Callable[[Case], None]:
+    """Return a function that measures a case, or inspects it under --preflight, and keeps its report.
+
+    The function fails the test with one line if the case has no score.
+    """
+    run, stash = worker.run, request.node.stash
+
+    def measure_case(case: Case) -> None:
+        if case.id in run.misfits:
+            pytest.fail(run.misfits[case.id], pytrace=False)
+        try:
+            report = (
+                CaseReport(inspection=worker.builder.inspect(case)) if run.options.preflight else worker.measure(case)
+            )
+        except (*CASE_ERRORS, JournalError, Stopped) as error:
+            raise failure(error) from None
+        stash[_CASE_REPORT] = report
+        if report.inspection is not None:
+            problems = report.inspection.problems
+            if problems:
+                pytest.fail(f"preflight: {problems[0]} ({len(problems)} in all)", pytrace=False)
+        elif report.error is not None:
+            pytest.fail(report.error, pytrace=False)
+        elif not (report.samples or report.likelihoods):
+            pytest.skip("no sample was begun in time")
+
+    return measure_case
+
+
+def failure(error: Exception) -> BaseException:
+    """Return what fails a test with the one line of an error, without a traceback; raise it `from None`."""
+    return pytest.fail.Exception(str(error), pytrace=False)
 
 
 @pytest.hookimpl(wrapper=True)

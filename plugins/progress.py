@@ -30,17 +30,25 @@ TERMINAL_SECONDS = 1.0
 LOG_SECONDS = 60.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Pace:
-    """The results added to a panel during this run, their computed tokens, and the time they took."""
+@dataclass(slots=True)
+class _Growth:
+    """The growth of a panel since the watcher first read it."""
 
-    samples: int
-    tokens: int
-    seconds: float
+    first: tuple[int, int]
+    """The numbers of results and of computed tokens at the first reading."""
+    samples: int = 0
+    tokens: int = 0
+    """The computed tokens of these results."""
+    began_seconds: float | None = None
+    """The time of the clock at which work on the panel began; None as long as it has not grown."""
+    last_seconds: float = -math.inf
+    """The time at which the last result came."""
+    seconds: float = 0.0
+    """The time since work on the panel began."""
 
 
 def _panel_line(
-    panel: Panel, status: PanelStatus, scores: Mapping[SampleRef, float], pace: _Pace, baseline: int | None = None
+    panel: Panel, status: PanelStatus, scores: Mapping[SampleRef, float], growth: _Growth, baseline: int | None = None
 ) -> str:
     """Return one line: length, finished samples, the longest remaining time, speed, mean, 99 % interval and verdicts.
 
@@ -49,10 +57,10 @@ def _panel_line(
     planned = len(panel.order)
     name = "" if panel.family == RULER else f"{panel.family} "
     parts = [f"{name + format_length(panel.length):>6}", f"{len(scores):,} of {planned:,}"]
-    if pace.samples and pace.seconds > 0:
+    if growth.samples and growth.seconds > 0:
         if status.next_samples:
-            parts.append(f"{duration((planned - len(scores)) * pace.seconds / pace.samples)} at most")
-        parts.append(f"{pace.tokens / pace.seconds:,.0f} tokens/s")
+            parts.append(f"{duration((planned - len(scores)) * growth.seconds / growth.samples)} at most")
+        parts.append(f"{growth.tokens / growth.seconds:,.0f} tokens/s")
     if baseline is not None:
         parts.append(f"baseline {baseline:,}")
     tests = [hypothesis for hypothesis in panel.hypotheses if hypothesis.threshold is not None]
@@ -73,20 +81,6 @@ def _panel_line(
         word = analysis.decision.verdict if analysis.decision else "undecided"
         parts.append(f"{comparison.gate or 'regression'} {word}")
     return "  ".join(parts)
-
-
-@dataclass(slots=True)
-class _Growth:
-    """The growth of a panel since the watcher first read it."""
-
-    first: tuple[int, int]
-    """The numbers of results and of computed tokens at the first reading."""
-    samples: int
-    """The number of results now."""
-    last_seconds: float = -math.inf
-    """The time of the clock at which the last result came."""
-    began_seconds: float | None = None
-    """The time at which work on the panel began; None as long as it has not grown."""
 
 
 class _Watcher:
@@ -112,21 +106,21 @@ class _Watcher:
                 break
             scores = self.panel_state.scores(panel)
             baseline = len(self.panel_state.scores(panel, "baseline")) if measures_baseline else None
-            last_seconds, pace = self._pace(key, panel, len(scores) + (baseline or 0))
+            growth = self._grown(key, panel, len(scores) + (baseline or 0))
             status = self.panel_state.status(panel)
-            line = _panel_line(panel, status, scores, pace, baseline)
+            line = _panel_line(panel, status, scores, growth, baseline)
             if not status.next_samples:
                 del self._open[key]
                 yield line, True
                 continue
             shortest = panel.length
             if scores:
-                unfinished.append((last_seconds, line))
+                unfinished.append((growth.last_seconds, line))
         if unfinished:
             yield max(unfinished, key=lambda timed_line: timed_line[0])[1], False
 
-    def _pace(self, key: PanelKey, panel: Panel, samples: int) -> tuple[float, _Pace]:
-        """Return when the panel last grew, and its pace since the panel before it grew for the last time."""
+    def _grown(self, key: PanelKey, panel: Panel, samples: int) -> _Growth:
+        """Return the growth of a panel; its time begins when the panel before it grew for the last time."""
         keys = self.panel_state.keys(panel).values()
         # A model that is its own baseline has one journal.
         journals = {id(journal): journal for journal in self.panel_state.journals.values()}.values()
@@ -134,18 +128,19 @@ class _Watcher:
         for journal in journals:
             entries = [journal.entries[key] for key in keys if key in journal.entries]
             tokens += sum(entry.outcome.generation.computed_tokens or 0 for entry in entries)
-        growth = self._growth.setdefault(key, _Growth(first=(samples, tokens), samples=samples))
-        if samples > growth.samples:
-            growth.began_seconds = self._last_seconds if growth.began_seconds is None else growth.began_seconds
-            growth.samples, growth.last_seconds = samples, self.clock()
-            self._last_seconds = growth.last_seconds
-        seconds = 0.0 if growth.began_seconds is None else self.clock() - growth.began_seconds
-        pace = _Pace(samples=samples - growth.first[0], tokens=tokens - growth.first[1], seconds=seconds)
-        return growth.last_seconds, pace
+        growth, now = self._growth.setdefault(key, _Growth(first=(samples, tokens))), self.clock()
+        added = samples - growth.first[0]
+        if added > growth.samples:
+            if growth.began_seconds is None:
+                growth.began_seconds = self._last_seconds
+            growth.last_seconds = self._last_seconds = now
+        growth.samples, growth.tokens = added, tokens - growth.first[1]
+        if growth.began_seconds is not None:
+            growth.seconds = now - growth.began_seconds
+        return growth
 
     @property
     def has_begun(self) -> bool:
-        """True once a result has come since the watcher first read the journals."""
         return any(growth.began_seconds is not None for growth in self._growth.values())
 
 

@@ -136,16 +136,14 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         lines += inspection_lines([report.inspection for report in reports if report.inspection])
     if lines:
         terminalreporter.section("long context")
-    for line, markup in lines:
-        terminalreporter.write_line(_log_line(line), **markup)
-    for line in config.stash[EVALUATION].measured.journal_damage if EVALUATION in config.stash else ():
-        terminalreporter.write_line(_log_line(f"journal    {line}"), yellow=True)
+    if EVALUATION in config.stash:
+        damage = config.stash[EVALUATION].measured.journal_damage
+        lines += [(f"journal    {line}", {"yellow": True}) for line in damage]
     errors = config.stash.get(WRITE_ERRORS, {})
     for option, target in _targets(config).items() if DOCUMENT in config.stash else ():
         if option != "tensorboard" and option not in errors:
-            terminalreporter.write_line(_log_line(f"report     {target}"))
-    for error in errors.values():
-        terminalreporter.write_line(_log_line(error), red=True)
+            lines.append((f"report     {target}", {}))
+    lines += [(error, {"red": True}) for error in errors.values()]
     if SHOWN in config.stash and (verdict := config.stash[SHOWN].verdict) is not None:
         if errors:
             # They are known when the other reports are written.
@@ -153,8 +151,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
                 verdict = structs.replace(verdict, word="fail", exit_code=1, next_step=WRITE_AGAIN)
             reasons = (f"{plural(len(errors), 'report', 'reports')} could not be written", *verdict.reasons)
             verdict = structs.replace(verdict, reasons=reasons)
-        for line, markup in verdict_lines(verdict, columns):
-            terminalreporter.write_line(_log_line(line), **markup)
+        lines += verdict_lines(verdict, columns)
+    for line, markup in lines:
+        terminalreporter.write_line(_log_line(line), **markup)
     measures_nothing = RUN in config.stash and (config.option.plan or config.option.preflight)
     if measures_nothing and (requested := _requested(config)):
         terminalreporter.write_line(f"report     none: nothing was measured for {', '.join(requested)}")

@@ -21,22 +21,21 @@ SUITE = Path(__file__).resolve().parents[1]
 
 def pytest_addoption() -> None:
     """Restart pytest if needed; this hook runs right after the plugin is loaded, before anything is collected."""
-    directory, arguments = Path.cwd(), sys.argv[1:]
-    if not directory.is_relative_to(SUITE) or "--rootdir" in arguments:
-        return
-    from longctx.plugins.config.invocation import join_path_options
+    program, *arguments = sys.argv
+    is_pytest = Path(program).name in ("pytest", "py.test", "__main__.py") and "--rootdir" not in arguments
+    if is_pytest and _moves_rootdir(arguments, Path.cwd()):
+        from longctx.plugins.config.invocation import join_path_options
 
-    if Path(sys.argv[0]).name in ("pytest", "py.test", "__main__.py") and _moves_rootdir(arguments, directory):
         sys.stdout.flush()
         os.execv(sys.executable, [sys.executable, "-m", "pytest", *join_path_options(arguments)])
 
 
 def _moves_rootdir(arguments: Sequence[str], directory: Path) -> bool:
     """Return True if pytest, run in a directory of this repository, would take a path option for a test directory."""
-    from longctx.plugins.config.options import PATH_OPTIONS
-
     if not directory.is_relative_to(SUITE):
         return False
+    from longctx.plugins.config.options import PATH_OPTIONS
+
     values = [value for option, value in pairwise(arguments) if option in PATH_OPTIONS]
     # A path that does not exist yet may do so when workers read the same command line.
     return any(SUITE not in Path(directory, value).resolve().parents for value in values)

@@ -31,7 +31,6 @@ class Materials:
     tasks: Mapping[str, Task]
     """All tasks by name, with the run's prompts and its mode of scoring."""
     corpora: Corpora
-    """The texts that samples are made from."""
     scorers: tuple[str, ...]
     """The mode of scoring, the judge and the entailment model, as parts of the samples' fingerprint."""
 

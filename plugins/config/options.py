@@ -56,7 +56,6 @@ class Option:
     """An option of the command line."""
 
     flag: str
-    """Its name, with dashes."""
     kind: Kind
     help: str
     """Its meaning, for `--help` and docs/command.md, without the default."""
@@ -69,9 +68,7 @@ class Option:
     declarer: Declarer = "suite"
     choices: tuple[str, ...] = ()
     minimum: int = 0
-    """The least whole number."""
     is_valid: Callable[[float], bool] = math.isfinite
-    """Accepts the numbers that can be used."""
     pattern: str = ""
     """A regular expression of the texts that can be used; empty if any can."""
     accepted: str = ""
@@ -79,9 +76,7 @@ class Option:
     is_list: bool = False
     """True if the value is a list with commas."""
     repeats: bool = False
-    """True if the option may be given several times."""
     takes_words: bool = False
-    """True if the option may have several words as its value."""
     is_required: bool = False
     is_alternative: bool = False
     """True if only one of a command's options with this mark can be given."""
@@ -103,7 +98,6 @@ class Option:
 
     @property
     def name(self) -> str:
-        """The name without dashes."""
         return self.flag.lstrip("-")
 
     @property
@@ -225,7 +219,6 @@ _LOADED = "the model is used as it is; change it before"
 
 
 def _section(heading: Section, *options: Option) -> tuple[Option, ...]:
-    """Return options with their heading in docs/command.md."""
     return tuple(replace(option, section=heading) for option in options)
 
 

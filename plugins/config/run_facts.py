@@ -18,7 +18,6 @@ class Baseline:
 
     name: str
     fingerprint: str
-    """The fingerprint of its checkpoint."""
     journal: str
     """The directory of the journal that has or gets its results."""
     checkpoint: Checkpoint | None = None
@@ -46,7 +45,6 @@ class RunFacts:
     """A new id for every start of pytest."""
     options: Options
     checkpoint: Checkpoint
-    """The checkpoint under test."""
     cases: tuple[Case, ...]
     """Every case that the options select, including those in `unavailable` and `misfits`."""
     left_out: frozenset[str] = frozenset()
@@ -56,7 +54,6 @@ class RunFacts:
     misfits: dict[str, str] = field(default_factory=dict)
     """The cases that do not fit their length or this machine, keyed by case id, with the reason; they fail."""
     chat: bool = False
-    """True if the prompts use a chat template."""
     thought_warning: str = ""
     """One line about a thought that the chat template opens, and that is closed; may be empty."""
     checkpoint_warnings: tuple[str, ...] = ()
@@ -77,7 +74,6 @@ class RunFacts:
     thresholds: Thresholds
     """The gates and look schedule, limited to the families of tasks that the run has."""
     baseline: Baseline | None = None
-    """The model that the checkpoint is compared with."""
 
     @property
     def wanted(self) -> tuple[Case, ...]:

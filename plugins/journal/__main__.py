@@ -20,8 +20,7 @@ from longctx.plugins.journal.subjects import (
     unnamed_subjects,
 )
 
-UNIT_SECONDS = {"d": 86_400, "h": 3_600}
-AGES = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
+AGES = {"d": 86_400, "h": 3_600, "min": 60, "s": 1}
 SIZES = (("GB", 10**9), ("MB", 10**6), ("kB", 10**3))
 WIDTHS = {"model": 26, "checkpoint": 10, "engine": 16, "cases": 5, "samples": 7, "size": 8, "written": 7}
 TEXT_COLUMNS = ("model", "checkpoint", "engine")
@@ -63,7 +62,7 @@ def _least_seconds(prune: str | None, *, dry_run: bool) -> int | None:
     age = re.fullmatch(r"([0-9]{1,6})([dh])", prune.strip().lower())
     if age is None:
         raise ValueError(f"--prune: cannot read {prune!r}; write 30d or 12h, or 0d for everything")
-    return int(age[1]) * UNIT_SECONDS[age[2]]
+    return int(age[1]) * AGES[age[2]]
 
 
 def _subjects(directory: Path, model: str | None) -> list[SubjectDirectory]:
@@ -154,7 +153,7 @@ def _cells(item: SubjectDirectory) -> dict[str, str]:
 
 
 def _age(seconds: int) -> str:
-    for unit, length in AGES:
+    for unit, length in AGES.items():
         if seconds >= length:
             return f"{seconds // length} {unit}"
     return "0 s"

@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 from typing import Annotated
 
 import msgspec
@@ -32,8 +31,6 @@ WORKER_NAME = re.compile(r"[0-9A-Za-z-]+-\d+-[0-9a-f]{8}")
 
 
 class _WorkerRecord(StoredRecord, frozen=True, kw_only=True):
-    """The content of a worker's file."""
-
     host: str
     """The machine, boot and process namespace (`host_id`)."""
     pid: Annotated[int, msgspec.Meta(ge=1)]
@@ -133,12 +130,6 @@ class Heartbeat:
             if all(is_worker_dead(path) for path in others):
                 for call in self.when_last:
                     call()
-
-    def __enter__(self) -> Heartbeat:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
 
     def _write(self) -> None:
         worker = _WorkerRecord(host=_host_id(), pid=self.pid, started=_process_state(self.pid)[1], run=self.run)

@@ -12,7 +12,8 @@ import os
 import re
 import threading
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Annotated, Any, NoReturn, TypeVar
 
@@ -24,6 +25,7 @@ from longctx.fixtures.seeding import stable_hash
 from longctx.fixtures.versions import LIKELIHOOD
 
 _Record = TypeVar("_Record", bound=msgspec.Struct)
+_Content = TypeVar("_Content")
 # Two threads that build decoders of one record at once can crash the process.
 _building = threading.Lock()
 
@@ -56,7 +58,6 @@ class Subject(StoredRecord, frozen=True, kw_only=True):
 
     model: str
     fingerprint: str
-    """The checkpoint's fingerprint."""
     execution: Mapping[str, str]
     """Settings of the engine that can change answers: engine, version, dtype, attention and so on."""
 
@@ -72,8 +73,6 @@ class Subject(StoredRecord, frozen=True, kw_only=True):
 
 
 class Entry(StoredRecord, frozen=True, kw_only=True, rename={"key": "element"}):
-    """One scored sample."""
-
     key: SampleKey
     """The key of the sample's identity (`sample_key`)."""
     prompt: str
@@ -81,12 +80,10 @@ class Entry(StoredRecord, frozen=True, kw_only=True, rename={"key": "element"}):
     case: str
     """The id of the sample's case."""
     index: Annotated[int, msgspec.Meta(ge=0)]
-    """The sample's number in its case."""
     outcome: Outcome
 
     @property
     def score(self) -> float:
-        """The score, 0 to 1."""
         return self.outcome.score.value
 
 
@@ -96,9 +93,7 @@ class LikelihoodEntry(StoredRecord, frozen=True, kw_only=True, rename={"key": "l
     key: SampleKey
     """The key of the sample's likelihood (`likelihood_key`)."""
     case: str
-    """The id of the sample's case."""
     index: Annotated[int, msgspec.Meta(ge=0)]
-    """The sample's number in its case."""
     likelihood: Likelihood
 
 
@@ -233,9 +228,33 @@ class LineFile:
         self._descriptor = None
 
 
-def complete_lines(file: IO[bytes]) -> Iterator[bytes]:
-    """Yield the lines from the current position on, except for a last line that is still being written."""
-    for line in file:
-        if not line.endswith(b"\n"):
-            return
-        yield line
+@dataclass(slots=True)
+class ReadLines:
+    """The part of a growing file that was read."""
+
+    offset: int = 0
+    """The end of the last line that was read."""
+    lines: int = 0
+    unreadable_lines: int = 0
+    first_unreadable: int = 0
+    """The number of the first unreadable line."""
+
+    def read(self, file: IO[bytes], decode: Callable[[bytes], _Content | None]) -> Iterator[tuple[int, _Content]]:
+        """Yield the content and the offset of every further line, but not of one that is still being written."""
+        file.seek(self.offset)
+        for line in file:
+            if not line.endswith(b"\n"):
+                return
+            content, offset = decode(line), self.offset
+            self.offset += len(line)
+            self.lines += 1
+            if content is not None:
+                yield offset, content
+            elif line.strip():
+                self.unreadable_lines += 1
+                self.first_unreadable = self.first_unreadable or self.lines
+
+    def damage(self, path: Path, remedy: str) -> list[str]:
+        """Return a line about a file that has unreadable lines; nothing about another one."""
+        count = f"{self.unreadable_lines} of {self.lines} lines cannot be read, first line {self.first_unreadable}"
+        return [f"{path}: {count}; {remedy}"] if self.unreadable_lines else []

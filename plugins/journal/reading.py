@@ -18,7 +18,7 @@ from longctx.plugins.journal.lines import (
     LikelihoodEntry,
     Line,
     LostClaim,
-    complete_lines,
+    ReadLines,
     decode_line,
 )
 
@@ -29,22 +29,15 @@ BUFFER_BYTES = 1 << 18
 
 
 @dataclass(slots=True)
-class _FileState:
+class _FileState(ReadLines):
     """The state of reading one worker's file, beside its results."""
 
-    offset: int = 0
-    """The end of the last line that was read."""
     stamp: tuple[int, int] = (-1, 0)
     """The file's size and time of change when it was read."""
     facts: list[dict[str, Any]] = field(default_factory=list)
     failures: dict[str, str] = field(default_factory=dict)
     lost_claims: set[tuple[str, str]] = field(default_factory=set)
     """The keys of samples and the workers that died over them."""
-    lines: int = 0
-    """The number of lines that were read."""
-    unreadable_lines: int = 0
-    first_unreadable: int = 0
-    """The number of the first unreadable line."""
 
 
 class SubjectReader:
@@ -91,7 +84,6 @@ class SubjectReader:
         return self.is_finished(key)
 
     def is_finished(self, key: str) -> bool:
-        """Return True if a result for this key was read."""
         return key in self.entries or key in self.likelihoods
 
     def add(self, offset: int, line: Line) -> None:
@@ -126,13 +118,9 @@ class SubjectReader:
     @property
     def damage(self) -> list[str]:
         """One line for every file with unreadable lines."""
-        lines = []
+        lines = list[str]()
         for name, file in sorted(self._files.items()):
-            if file.unreadable_lines:
-                count = (
-                    f"{file.unreadable_lines} of {file.lines} lines cannot be read, first line {file.first_unreadable}"
-                )
-                lines.append(f"{self.folder / name}: {count}; samples without another result are computed again")
+            lines += file.damage(self.folder / name, "samples without another result are computed again")
         return lines
 
     def _changed_files(self, thorough: bool) -> Iterator[str]:
@@ -159,17 +147,9 @@ class SubjectReader:
                 stamp = _stamp(os.fstat(file.fileno()))
                 if stamp == state.stamp:
                     return
-                file.seek(state.offset)
                 state.stamp = stamp
-                for line in complete_lines(file):
-                    state.lines += 1
-                    content = decode_line(line)
-                    if content is not None:
-                        self._add(name, state.offset, content)
-                    elif line.strip():
-                        state.unreadable_lines += 1
-                        state.first_unreadable = state.first_unreadable or state.lines
-                    state.offset += len(line)
+                for offset, line in state.read(file, decode_line):
+                    self._add(name, offset, line)
         except OSError as error:
             # The file was deleted in the meantime, on this machine or on the file server.
             if error.errno not in (errno.ENOENT, errno.ESTALE):

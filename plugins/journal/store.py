@@ -6,8 +6,8 @@ Beside the subjects it has the replies of LLM judges, for all of them: `DIR/judg
 from __future__ import annotations
 
 import contextlib
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -26,8 +26,8 @@ from longctx.plugins.journal.lines import (
     Line,
     LineFile,
     LostClaim,
+    ReadLines,
     Subject,
-    complete_lines,
     decode_line,
     decode_record,
     encode_line,
@@ -66,7 +66,6 @@ class Journal(SubjectReader):
                 self._prepare()
 
     def refresh(self, *, thorough: bool = False) -> None:
-        """Read the lines appended since the last call."""
         self._has_read = True
         super().refresh(thorough=thorough)
 
@@ -102,7 +101,6 @@ class Journal(SubjectReader):
             self._recorded_facts = facts
 
     def record_failure(self, case: str, reason: str) -> None:
-        """Write that a case ended with an error in this run."""
         self._append(FailedCase(case=case, reason=reason, run=str(self.run)))
 
     def release(self, key: str) -> None:
@@ -115,7 +113,6 @@ class Journal(SubjectReader):
             self._claims.release_all()
 
     def close(self) -> None:
-        """Release all claims and close this worker's file; may be called twice."""
         self.release_all()
         self._lines.close()
 
@@ -165,10 +162,11 @@ class Journal(SubjectReader):
 
 
 class _Reply(StoredRecord, frozen=True, kw_only=True):
-    """A line of a file of replies."""
-
     key: str
     reply: str
+
+
+_decode_reply = partial(decode_record, kind=_Reply)
 
 
 class JudgeReplies:
@@ -184,11 +182,7 @@ class JudgeReplies:
         self.folder = directory / JUDGE_REPLIES
         self._own_file = None if name is None else LineFile(self.folder / f"{JUDGE_PREFIX}{name}{SUFFIX}")
         self._replies: dict[str, str] = {}
-        self._offsets: dict[str, int] = {}
-        """The end of the last line that was read, by file name."""
-        self._lines: Counter[str] = Counter()
-        self._unreadable: dict[str, list[int]] = {}
-        """The numbers of the lines that cannot be read, by file name."""
+        self._files: dict[Path, ReadLines] = {}
         self._lock = Lock()
 
     def get(self, key: str) -> str | None:
@@ -202,11 +196,10 @@ class JudgeReplies:
         """Return one line for every file with unreadable lines, after a look at all files."""
         with self._lock:
             self._read_files()
-            return [
-                f"{self.folder / name}: {len(numbers)} of {self._lines[name]} lines cannot be read, first line "
-                f"{numbers[0]}; the judge is asked again for their replies"
-                for name, numbers in sorted(self._unreadable.items())
-            ]
+            lines = list[str]()
+            for path, file in sorted(self._files.items()):
+                lines += file.damage(path, "the judge is asked again for their replies")
+            return lines
 
     def put(self, key: str, reply: str) -> None:
         """Store a reply so that it survives a power loss; an existing reply for `key` stays."""
@@ -232,21 +225,8 @@ class JudgeReplies:
             with contextlib.suppress(FileNotFoundError):
                 for path in sorted(self.folder.glob(f"{JUDGE_PREFIX}*{SUFFIX}")):
                     if path != own:
-                        self._read(path)
+                        with path.open("rb") as file:
+                            for _, reply in self._files.setdefault(path, ReadLines()).read(file, _decode_reply):
+                                self._replies.setdefault(reply.key, reply.reply)
         except OSError as error:
             raise journal_error("read", self.folder, error) from error
-
-    def _read(self, path: Path) -> None:
-        """Read the new lines of a file."""
-        with path.open("rb") as file:
-            offset = self._offsets.get(path.name, 0)
-            file.seek(offset)
-            for line in complete_lines(file):
-                offset += len(line)
-                self._lines[path.name] += 1
-                reply = decode_record(line, _Reply)
-                if reply is not None:
-                    self._replies.setdefault(reply.key, reply.reply)
-                elif line.strip():
-                    self._unreadable.setdefault(path.name, []).append(self._lines[path.name])
-            self._offsets[path.name] = offset

@@ -81,7 +81,6 @@ class Series:
 
     @property
     def is_measured(self) -> bool:
-        """True if at least one value is known."""
         return any(value is not None for value in self.values)
 
 
@@ -154,7 +153,6 @@ class Chart:
 
 
 def chart(series: Series, labels: Sequence[str], axis: Axis, note: str) -> Chart:
-    """Return the chart of a series, with one place for each label."""
     rows, spoken = [], []
     for label, value, ends in zip(labels, series.values, series.intervals, strict=True):
         shown = "-" if value is None else axis.label(value)

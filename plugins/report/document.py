@@ -77,7 +77,6 @@ class RunSummary:
     worker_seconds: Mapping[str, float] = field(default_factory=dict)
     """The time of all workers together, by activity."""
     invariance: Sequence[PropertyFinding] | None = None
-    """The findings of --invariance; None without it."""
     started: str
     """ISO 8601, in UTC."""
     seconds: float

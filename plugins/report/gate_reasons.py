@@ -72,7 +72,6 @@ def _facts_text(verdict: Verdict) -> str:
 
 
 def _extent(verdict: Verdict) -> str:
-    """Return the number of samples behind a verdict."""
     if verdict.samples == verdict.of:
         return f" (all {verdict.of} samples)"
     return f" ({verdict.samples} of {verdict.of} samples)"
@@ -176,7 +175,6 @@ def _change_text(verdict: Verdict) -> str:
 
 
 def _score_change_text(verdict: Verdict) -> str:
-    """Return the text about how much scores changed, for the better or worse."""
     change = verdict.change
     if change is None or verdict.measured is None or verdict.interval is None:
         return "too few samples to compare: none has an answer of both models"

@@ -63,8 +63,6 @@ class HistoryError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepReport:
-    """One JSON report and its training step."""
-
     step: int
     path: Path
     document: JsonReport

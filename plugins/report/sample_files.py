@@ -24,8 +24,6 @@ from longctx.plugins.report.document import RunSummary
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairedSample:
-    """A sample with the baseline's answer."""
-
     case: Case
     outcome: Outcome
     baseline_score: float | None
@@ -40,7 +38,6 @@ class PairedSample:
 
     @property
     def is_wrong(self) -> bool:
-        """True if the score is below 100."""
         return self.outcome.score.value < 1
 
 

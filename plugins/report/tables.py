@@ -18,15 +18,12 @@ RowKind = Literal["task", "mean", "total", "detail"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """One cell of a table."""
-
     text: str = "-"
     interval: str = ""
     """Both ends of the value's interval."""
     style: str = "none"
     """The page's style classes of the cell, separated by spaces."""
     title: str = ""
-    """The tooltip."""
     task: str = ""
     length: int | None = None
     """With the task, the case whose samples the cell links to."""
@@ -36,8 +33,6 @@ class Cell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One row of a table."""
-
     name: str
     cells: tuple[Cell, ...]
     kind: RowKind = "task"
@@ -58,8 +53,6 @@ class Table:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """A line of text."""
-
     text: str
     name: str = ""
     """The word that stands before the text in the terminal."""

@@ -35,7 +35,6 @@ class ModelUnderTest:
     """One of the compared models: the checkpoint under test or the baseline."""
 
     journal: Journal
-    """The model's results."""
     engine: Callable[[], Engine] | None
     """Loads the engine that computes new results; None if the journal is all there will be."""
     is_ready: Callable[[], bool] = lambda: True

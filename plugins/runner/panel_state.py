@@ -82,7 +82,6 @@ class PanelState:
         return self._likelihood_keys[place]
 
     def likelihoods(self, panel: Panel, role: ModelRole = "model") -> dict[SampleRef, Likelihood]:
-        """Return the likelihoods of gold answers that are known."""
         known = self.journals[role].likelihoods
         return {ref: known[key].likelihood for ref, key in self.likelihood_keys(panel).items() if key in known}
 

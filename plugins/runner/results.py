@@ -83,7 +83,6 @@ class Controller:
 
     @property
     def worker_seconds(self) -> Mapping[str, float]:
-        """Return the time of all workers together, by activity."""
         total: Counter[str] = Counter()
         for report in self.reports.values():
             total.update(report.seconds)
@@ -200,7 +199,7 @@ def read_measured(
     unfinished = frozenset(case.id for case in selected if case.id not in reports) if interrupted else frozenset()
     reports = {**reports, **dict.fromkeys(unfinished, CaseReport())}
     results = {
-        case.id: _failed(case, error)
+        case.id: _no_samples(case, error)
         for case in selected
         if case.id in reports and (error := reports[case.id].error) is not None
     }
@@ -226,8 +225,8 @@ def read_measured(
                 likelihoods |= {role: panel_state.all_likelihoods(role) for role in panel_state.journals}
         except (EngineError, JournalError) as error:
             unread = [case for case in selected if case.id in reports and case.id not in results]
-            results |= {case.id: _failed(case, str(error)) for case in unread if case.id not in unfinished}
-    results |= {case.id: _empty(case) for case in selected if case.id in unfinished and case.id not in results}
+            results |= {case.id: _no_samples(case, str(error)) for case in unread if case.id not in unfinished}
+    results |= {case.id: _no_samples(case) for case in selected if case.id in unfinished and case.id not in results}
     return Measured(
         scope=run.scope(selected, executions),
         results=with_answers_from_memory(results),
@@ -292,10 +291,10 @@ def _results(panel_state: PanelState, reports: Mapping[str, CaseReport]) -> Iter
             report = reports[case.id]
             missing = _missing(panel_state, panel, case, report.samples, report.likelihoods)
             if missing:
-                yield _failed(case, missing)
+                yield _no_samples(case, missing)
             elif panel_state.run.options.signal == "likelihood":
                 # The journal may hold answers of other runs.
-                yield _empty(case)
+                yield _no_samples(case)
             else:
                 yield panel_state.result(case, panel, status)
 
@@ -314,9 +313,5 @@ def _missing(panel_state: PanelState, panel: Panel, case: Case, samples: int, li
     )
 
 
-def _empty(case: Case) -> CaseResult:
-    return CaseResult(case=case, outcomes=(), seconds=0.0)
-
-
-def _failed(case: Case, error: str) -> CaseResult:
+def _no_samples(case: Case, error: str | None = None) -> CaseResult:
     return CaseResult(case=case, outcomes=(), seconds=0.0, error=error)

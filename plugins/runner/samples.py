@@ -40,7 +40,6 @@ class Job:
     """A sample that is ready for the model."""
 
     case: str
-    """The case id."""
     key: str
     """The journal key of the sample's identity."""
     sample: Sample
@@ -55,44 +54,31 @@ class _Refusal:
     """A sample that cannot be built or that its check rejects."""
 
     case: str
-    """The case id."""
     key: str
-    """The journal key of the sample's identity."""
     reason: str
-    """One line that says why."""
 
 
 Built = Sequence[Job | _Refusal]
 
 
+@dataclass(kw_only=True)
 class SampleBuilder:
-    """Build the samples of one worker, one at a time, because tokenizers cache their counts."""
+    """Build the samples of one worker, one at a time because tokenizers cache their counts, and score the answers."""
 
-    def __init__(
-        self,
-        *,
-        tasks: Mapping[str, Task],
-        formatters: Callable[[], tuple[PromptFormatter, PromptFormatter | None]],
-        corpora: Corpora,
-        seed: int,
-        assistants: Assistants = NO_ASSISTANTS,
-    ):
-        """Create a builder.
+    tasks: Mapping[str, Task]
+    load_formatters: Callable[[], tuple[PromptFormatter, PromptFormatter | None]]
+    """Loads `formatters` once a sample is to be built. A run that finds all answers in the journal builds none."""
+    corpora: Corpora
+    seed: int
+    assistants: Assistants = NO_ASSISTANTS
 
-        `formatters` loads the model's formatter, and that of a baseline with another tokenizer. It is called once a
-        sample is to be built, because a run that finds all of its answers in the journal builds none.
-        """
-        self.tasks = tasks
-        self._load_formatters = formatters
-        self.corpora = corpora
-        self.seed = seed
-        self.assistants = assistants
+    def __post_init__(self) -> None:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="longctx-builder")
 
     @cached_property
     def formatters(self) -> tuple[PromptFormatter, PromptFormatter | None]:
         """The model's formatter, and that of a baseline with another tokenizer; raises EngineError."""
-        return self._load_formatters()
+        return self.load_formatters()
 
     def inspect(self, case: Case) -> Inspection:
         """Check all samples of the case; no model is needed."""
@@ -121,14 +107,35 @@ class SampleBuilder:
             return task.assisted_grade(sample, text, self.assistants)
         return task.score(sample, text)
 
-    def unfinished(self, sample: Sample) -> Score:
-        """Return the score of a model that was still thinking when its token budget ended."""
-        scored = Score(value=0.0) if self.is_assisted(sample) else self.score(sample, "")
-        return msgspec.structs.replace(scored, failure=UNFINISHED)
-
     def is_assisted(self, sample: Sample) -> bool:
         """Return True if a judge or an entailment model scores the sample, which takes long."""
         return self.tasks[sample.task].needs_assistant(sample.source)
+
+    def store(self, journal: Journal, job: Job, generation: Generation) -> None:
+        """Score one answer and append the result, or fail the case with one line; raise JournalError."""
+        _store(journal, job, generation, self._scored(job, generation))
+
+    def store_all(self, journal: Journal, answered: Sequence[tuple[Job, Generation]]) -> None:
+        """Score several answers at the same time, as a judge allows, and append the results; raise JournalError."""
+        if answered:
+            with ThreadPoolExecutor(max_workers=len(answered)) as pool:
+                scores = list(pool.map(self._scored, *zip(*answered, strict=True)))
+            for (job, generation), score in zip(answered, scores, strict=True):
+                _store(journal, job, generation, score)
+
+    def _scored(self, job: Job, generation: Generation) -> Score | str | None:
+        """Return the score of an answer, or one line why it has none; None if the time is up before a judge decides."""
+        sample, is_thinking = job.sample, generation.finish == "thinking"
+        if is_thinking and self.is_assisted(sample):
+            return Score(value=0.0, failure=UNFINISHED)
+        try:
+            # A model that was still thinking when its token budget ended has given no answer.
+            score = self.score(sample, "" if is_thinking else generation.text)
+        except TimeUp:
+            return None
+        except SCORE_ERRORS as error:
+            return str(error)
+        return msgspec.structs.replace(score, failure=UNFINISHED) if is_thinking else score
 
     def close(self) -> None:
         self._thread.shutdown(wait=False, cancel_futures=True)
@@ -170,36 +177,6 @@ def prompt_key(prompt: Prompt) -> str:
     ids = ",".join(map(str, prompt.token_ids))
     content = f"{ids};{prompt.generation_tokens};{prompt.stop};{prompt.settled_by}"
     return hashlib.blake2b(content.encode(), digest_size=16).hexdigest()
-
-
-class AnswerScorer:
-    """Score answers and journal the results; an answer that cannot be scored fails its case with one line."""
-
-    def __init__(self, builder: SampleBuilder):
-        self.builder = builder
-
-    def store(self, journal: Journal, job: Job, generation: Generation) -> None:
-        """Score one answer and append the result; raise JournalError."""
-        _store(journal, job, generation, self._scored(job, generation))
-
-    def store_all(self, journal: Journal, answered: Sequence[tuple[Job, Generation]]) -> None:
-        """Score several answers at the same time, as a judge allows, and append the results; raise JournalError."""
-        if answered:
-            with ThreadPoolExecutor(max_workers=len(answered)) as pool:
-                scores = list(pool.map(self._scored, *zip(*answered, strict=True)))
-            for (job, generation), score in zip(answered, scores, strict=True):
-                _store(journal, job, generation, score)
-
-    def _scored(self, job: Job, generation: Generation) -> Score | str | None:
-        """Return the score of an answer, or one line why it has none; None if the time is up before a judge decides."""
-        if generation.finish == "thinking":
-            return self.builder.unfinished(job.sample)
-        try:
-            return self.builder.score(job.sample, generation.text)
-        except TimeUp:
-            return None
-        except SCORE_ERRORS as error:
-            return str(error)
 
 
 def give_up(journal: Journal, case: str, key: str, reason: str) -> None:

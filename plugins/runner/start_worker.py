@@ -146,7 +146,7 @@ def start_worker(run: Run, selected: Sequence[Case], engines: Engines, *, parent
         selected,
         builder=SampleBuilder(
             tasks=tasks,
-            formatters=partial(_load_formatters, run),
+            load_formatters=partial(_load_formatters, run),
             corpora=load_run_corpora(options),
             seed=options.seed,
             assistants=_assistants(run),

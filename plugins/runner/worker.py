@@ -31,7 +31,7 @@ from longctx.plugins.runner.batches import (
 )
 from longctx.plugins.runner.panel_state import PanelState
 from longctx.plugins.runner.results import CaseReport
-from longctx.plugins.runner.samples import AnswerScorer, Built, Job, SampleBuilder, give_up, ready_jobs
+from longctx.plugins.runner.samples import Built, Job, SampleBuilder, give_up, ready_jobs
 from longctx.plugins.verdicts.panels import ModelRole, NextSamples, Panel, PanelStatus
 
 
@@ -101,7 +101,6 @@ class Worker:
     ):
         self.run = run
         self.builder = builder
-        self.scorer = AnswerScorer(builder)
         self.models = models
         self.panel_state = PanelState(
             run,
@@ -210,8 +209,9 @@ class Worker:
         while True:
             error = self.panel_state.failures(panel).get(case.id)
             wanted = self.panel_state.next_likelihoods(panel)
-            if error is not None or not wanted or self._is_over():
+            if error is not None or not wanted or self._is_late():
                 return error
+            self._check_parent()
             self._may_load = True
             batch = self._claim(panel, wanted, with_gold=True)
             if batch is not None:
@@ -377,7 +377,7 @@ class Worker:
             else:
                 answered.append((job, known.outcome.generation))
         with self.stopwatch.measure("score"):
-            self.scorer.store_all(journal, answered)
+            self.builder.store_all(journal, answered)
         if unanswered:
             self._generate(batch, unanswered)
 
@@ -397,7 +397,7 @@ class Worker:
                         answered.append((job, generation))
                     else:
                         with self.stopwatch.measure("score"):
-                            self.scorer.store(journal, job, generation)
+                            self.builder.store(journal, job, generation)
         except EngineError as error:
             # The error is about the first job without an answer. The others are tried again later, except for answers
             # that a prefetching engine has already.
@@ -412,7 +412,7 @@ class Worker:
             if prefetched := [job for job in others if batch.is_prefetched(job)]:
                 self._generate(batch, prefetched)
         with self.stopwatch.measure("score"):
-            self.scorer.store_all(journal, answered)
+            self.builder.store_all(journal, answered)
 
     def _score(self, batch: Batch) -> None:
         """Measure and journal the likelihoods of the gold answers of a batch."""
@@ -442,10 +442,6 @@ class Worker:
             give_up(journal, failed.case, failed.key, str(error))
             for job in others:
                 journal.release(job.key)
-
-    def _is_over(self) -> bool:
-        self._check_parent()
-        return self._is_late()
 
     def _is_late(self) -> bool:
         return self.run.deadline is not None and time.time() >= self.run.deadline

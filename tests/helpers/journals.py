@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -93,7 +94,7 @@ def kill_worker(directory: Path, run: str, keys: list[str]) -> str:
 
 def write_journal(directory: Path, *entries: Entry, subject: Subject = SUBJECT) -> Path:
     """Append the entries as a worker, close the journal and return the worker's file."""
-    with Heartbeat(directory, "run") as heartbeat:
+    with closing(Heartbeat(directory, "run")) as heartbeat:
         journal = Journal(directory, subject, heartbeat)
         for item in entries:
             journal.append(item)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +100,7 @@ def worker_of(
     """Yield a worker for the first `cases` cases of a run, with the first of them. The journal is in `directory`."""
     run = run_of(model, journal=str(directory), **changed)
     subject = Subject(model=run.options.model, fingerprint=run.checkpoint.fingerprint, execution={"engine": "fake"})
-    with Heartbeat(directory, run.id) as heartbeat:
+    with closing(Heartbeat(directory, run.id)) as heartbeat:
         under_test = ModelUnderTest(journal=Journal(directory, subject, heartbeat), engine=lambda: engine)
         case = run.cases[0]
         yield (
@@ -109,7 +109,7 @@ def worker_of(
                 run.cases[:cases],
                 builder=SampleBuilder(
                     tasks=TASKS,
-                    formatters=lambda: (formatter_of(model), None),
+                    load_formatters=lambda: (formatter_of(model), None),
                     corpora=Corpora(),
                     seed=run.options.seed,
                 ),

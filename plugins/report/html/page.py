@@ -63,7 +63,6 @@ class Samples:
     rows: tuple[Mapping[str, Any], ...]
     """One row per sample, as `_row` describes it."""
     wrong: int
-    """The number of samples that score below 100."""
     flipped: int
     """The number of samples whose score differs from the baseline's."""
     total: int
@@ -72,7 +71,6 @@ class Samples:
 
     @property
     def left_out(self) -> int:
-        """The number of wrong samples that are not among the rows."""
         return self.wrong - self.wrong_shown
 
 
@@ -169,7 +167,6 @@ def _environment() -> Environment:
 
 
 def resource(name: str) -> str:
-    """Return the text of a style, script or template of the pages."""
     return files("longctx.plugins.report.html").joinpath(name).read_text(encoding="utf-8")
 
 

@@ -212,7 +212,6 @@ def _breaking_rung(rungs: ByLength) -> str | None:
 
 
 def _twins(scores: Mapping[tuple[str, int], float | None], lengths: Sequence[int]) -> tuple[TwinResult, ...]:
-    """Return the differences of the tasks that were measured with their twins."""
     results = []
     for (task, twin), length in product(TWINS.items(), lengths):
         score, other = scores.get((task, length)), scores.get((twin, length))

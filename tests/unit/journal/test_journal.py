@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -140,7 +141,7 @@ def test_all_readers_choose_the_same_of_several_results(first: list[str], later:
 
 
 def test_two_workers_see_the_same_results_of_both(tmp_path: Path) -> None:
-    with Heartbeat(tmp_path, "run") as one, Heartbeat(tmp_path, "run") as two:
+    with closing(Heartbeat(tmp_path, "run")) as one, closing(Heartbeat(tmp_path, "run")) as two:
         journals = [Journal(tmp_path, SUBJECT, heartbeat) for heartbeat in (one, two)]
         for number, journal in enumerate(journals):
             journal.append(entry("aa", f"of {number}"))
@@ -159,15 +160,15 @@ def test_two_workers_see_the_same_results_of_both(tmp_path: Path) -> None:
 
 
 def test_failures_are_of_one_run_and_facts_of_all(tmp_path: Path) -> None:
-    with Heartbeat(tmp_path, "monday") as heartbeat:
+    with closing(Heartbeat(tmp_path, "monday")) as heartbeat:
         journal = Journal(tmp_path, SUBJECT, heartbeat)
         journal.record_failure("case", "out of memory")
         journal.record_facts({"engine": "hf"})
-    with Heartbeat(tmp_path, "tuesday") as heartbeat:
+    with closing(Heartbeat(tmp_path, "tuesday")) as heartbeat:
         journal = Journal(tmp_path, SUBJECT, heartbeat)
         journal.refresh()
         assert (journal.failures, journal.facts) == ({}, [{"engine": "hf"}])
-    with Heartbeat(tmp_path, "monday") as heartbeat:
+    with closing(Heartbeat(tmp_path, "monday")) as heartbeat:
         journal = Journal(tmp_path, SUBJECT, heartbeat)
         journal.refresh()
         assert journal.failures == {"case": "out of memory"}
@@ -206,7 +207,7 @@ def test_a_journal_without_a_heartbeat_creates_and_writes_nothing(tmp_path: Path
 
 
 def test_a_worker_whose_directory_was_deleted_creates_it_again(tmp_path: Path) -> None:
-    with Heartbeat(tmp_path, "run") as heartbeat:
+    with closing(Heartbeat(tmp_path, "run")) as heartbeat:
         journal = Journal(tmp_path, SUBJECT, heartbeat)
         journal.append(entry("aa"))
         for file in sorted((tmp_path / SUBJECT.key).rglob("*"), reverse=True):

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import time
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
@@ -45,7 +46,7 @@ def test_the_list_has_every_subject_and_the_totals(tmp_path: Path, capsys: pytes
     long_name = msgspec.structs.replace(
         SUBJECT, model="a/long/path/to/\x1b[31m/é/checkpoints/of/a/model/step_1000", fingerprint="e" * 64
     )
-    with Heartbeat(tmp_path, "run") as heartbeat:
+    with closing(Heartbeat(tmp_path, "run")) as heartbeat:
         journal = Journal(tmp_path, long_name, heartbeat)
         journal.claim(["aa"], 1)
         assert main([str(tmp_path)]) == 0
@@ -133,7 +134,7 @@ def test_a_subject_in_use_is_kept(tmp_path: Path, use: str, capsys: pytest.Captu
     remote = worker_file(tmp_path, "far-7-0123abcd")
     remote.write_text(json.dumps({"host": "far", "pid": 1, "started": 1, "run": "run"}))
     content = "far-7-0123abcd\n" if use == "remote claim" else ""
-    with Heartbeat(tmp_path, "run") as heartbeat:
+    with closing(Heartbeat(tmp_path, "run")) as heartbeat:
         if use == "claim":
             Journal(tmp_path, OLD, heartbeat).claim(["bb"], 1)
         elif use == "file":
@@ -158,7 +159,7 @@ def test_files_of_killed_workers_are_deleted(tmp_path: Path, capsys: pytest.Capt
     name = kill_worker(tmp_path, "run", ["aa"])
     foreign = tmp_path / "workers" / "notes.json"
     foreign.write_text("{}")
-    with Heartbeat(tmp_path, "run") as heartbeat:
+    with closing(Heartbeat(tmp_path, "run")) as heartbeat:
         assert main([str(tmp_path), "--prune", "1d"]) == 0
         assert worker_file(tmp_path, heartbeat.name).exists()
     assert not worker_file(tmp_path, name).exists()

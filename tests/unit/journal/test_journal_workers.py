@@ -7,6 +7,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,7 @@ heartbeat.close()
 
 @pytest.fixture
 def heartbeat(tmp_path: Path) -> Iterator[Heartbeat]:
-    with Heartbeat(tmp_path, "run") as here:
+    with closing(Heartbeat(tmp_path, "run")) as here:
         yield here
 
 
@@ -81,7 +82,7 @@ def test_samples_are_claimed_in_order_and_once(tmp_path: Path, heartbeat: Heartb
     write_journal(tmp_path, entry("bb"))
     journal = Journal(tmp_path, SUBJECT, heartbeat)
     assert journal.claim(["aa", "bb", "cc", "cc", "dd"], 2) == ["aa", "cc"]
-    with Heartbeat(tmp_path, "run") as other_presence:
+    with closing(Heartbeat(tmp_path, "run")) as other_presence:
         other = Journal(tmp_path, SUBJECT, other_presence)
         assert other.claim(["aa", "bb", "cc", "dd"], 9) == ["dd"]
         assert journal.claim(["aa", "bb", "cc", "dd"], 9) == []
@@ -99,7 +100,7 @@ def test_a_result_that_is_written_just_before_the_claim_is_not_computed_again(
     """Another worker finishes after this one has read the journal and before it claims."""
     journal = Journal(tmp_path, SUBJECT, heartbeat)
     listdir = os.listdir
-    with Heartbeat(tmp_path, "run") as other_heartbeat:
+    with closing(Heartbeat(tmp_path, "run")) as other_heartbeat:
         other = Journal(tmp_path, SUBJECT, other_heartbeat)
 
         def finish_first(path: Path) -> list[str]:
@@ -119,7 +120,7 @@ def test_the_samples_of_a_killed_worker_are_claimed_again_at_once(tmp_path: Path
     assert journal.lost_claims == Counter(aa=1, bb=1)
     assert sorted(path.name for path in (tmp_path / FOLDER / "claims").iterdir()) == ["aa", "bb", "cc"]
     for run, lost in (("run", Counter(aa=1, bb=1)), ("tomorrow", Counter())):
-        with Heartbeat(tmp_path, run) as other:
+        with closing(Heartbeat(tmp_path, run)) as other:
             seen = Journal(tmp_path, SUBJECT, other)
             seen.refresh()
             assert seen.lost_claims == lost
@@ -151,7 +152,7 @@ def test_a_later_process_with_the_same_number_is_another_worker(tmp_path: Path, 
 
 
 def test_a_closed_worker_is_dead_and_its_claims_are_void(tmp_path: Path, heartbeat: Heartbeat) -> None:
-    with Heartbeat(tmp_path, "run") as other:
+    with closing(Heartbeat(tmp_path, "run")) as other:
         assert Journal(tmp_path, SUBJECT, other).claim(["aa"], 1) == ["aa"]
         assert (heartbeat.is_dead(other.name), heartbeat.run_of(other.name)) == (False, "run")
     assert (heartbeat.is_dead(other.name), heartbeat.run_of(other.name)) == (True, None)
@@ -168,7 +169,7 @@ def test_a_worker_on_another_machine_is_dead_after_a_lease(tmp_path: Path, chang
     clock = Clock()
     name = remote_worker(tmp_path, **change)
     file = worker_file(tmp_path, name)
-    with Heartbeat(tmp_path, "run", clock=clock) as here:
+    with closing(Heartbeat(tmp_path, "run", clock=clock)) as here:
         journal = Journal(tmp_path, SUBJECT, here)
         write_claim(tmp_path, "aa", f"{name}\n")
         for touched in (1.0, 4e9, 2.0):
@@ -183,7 +184,7 @@ def test_a_worker_on_another_machine_is_dead_after_a_lease(tmp_path: Path, chang
 
 def test_a_claim_without_a_name_is_removed_after_a_lease(tmp_path: Path) -> None:
     clock = Clock()
-    with Heartbeat(tmp_path, "run", lease_seconds=10, clock=clock) as here:
+    with closing(Heartbeat(tmp_path, "run", lease_seconds=10, clock=clock)) as here:
         journal = Journal(tmp_path, SUBJECT, here)
         write_claim(tmp_path, "aa", "")
         write_claim(tmp_path, "bb", "half-a-na")
@@ -202,7 +203,7 @@ def test_a_suspended_worker_keeps_the_claim_of_its_successor(tmp_path: Path, hea
 
 def test_a_living_worker_touches_its_file_and_restores_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(heartbeat_module, "HEARTBEAT_SECONDS", 0.02)
-    with Heartbeat(tmp_path, "run") as here:
+    with closing(Heartbeat(tmp_path, "run")) as here:
         file = worker_file(tmp_path, here.name)
         os.utime(file, (1.0, 1.0))
         assert holds_soon(lambda: file.stat().st_mtime > 1.0)

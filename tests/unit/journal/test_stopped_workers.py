@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -52,7 +53,7 @@ def continue_worker(worker: subprocess.Popen[str]) -> None:
 def test_a_stopped_worker_loses_its_claims_and_all_readers_choose_the_same_results(tmp_path: Path) -> None:
     clock = Clock()
     worker = stopped_worker(tmp_path, ["aa", "bb", "cc"])
-    with Heartbeat(tmp_path, "run", clock=clock) as here:
+    with closing(Heartbeat(tmp_path, "run", clock=clock)) as here:
         journal = Journal(tmp_path, SUBJECT, here)
         assert journal.claim(["aa", "bb"], 2) == []
         clock.now += LEASE_SECONDS
@@ -72,7 +73,7 @@ def test_a_worker_that_was_stopped_itself_declares_no_other_dead(
     """All workers of a terminal are stopped and continued at once, and the first one looks at the claims."""
     clock = Clock()
     name = remote_worker(tmp_path)
-    with Heartbeat(tmp_path, "run", clock=clock) as here:
+    with closing(Heartbeat(tmp_path, "run", clock=clock)) as here:
         assert not here.is_dead(name)
         clock.now += LEASE_SECONDS
         monkeypatch.setattr(here, "_beaten", time.monotonic() - PAUSE_SECONDS)

@@ -6,6 +6,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -51,7 +52,7 @@ def test_questions_on_one_context_are_answered_by_one_worker(held: int, taken: l
     with worker_of(
         calibration_checkpoint("512"), (engine := Recorder(lambda: other.release_all())), tmp_path,
         suite="helmet", lengths=(2048,), samples=QUESTIONS,
-    ) as (worker, case), Heartbeat(tmp_path, worker.run.id) as heartbeat:  # fmt: skip
+    ) as (worker, case), closing(Heartbeat(tmp_path, worker.run.id)) as heartbeat:  # fmt: skip
         assert (case.task, case.group, case.samples) == ("json_kv", GROUP, GROUP * QUESTIONS)
         (panel,) = worker.panel_state.panels.values()
         other = Journal(tmp_path, worker.models["model"].journal.subject, heartbeat)
@@ -87,7 +88,7 @@ def test_who_finds_a_panel_in_other_hands_works_on_another(tmp_path: Path) -> No
         case,
     ):
         short, long = worker.panel_state.panels.values()
-        with Heartbeat(tmp_path, worker.run.id) as heartbeat:
+        with closing(Heartbeat(tmp_path, worker.run.id)) as heartbeat:
             other = Journal(tmp_path, worker.models["model"].journal.subject, heartbeat)
             held = [worker.panel_state.keys(short)[element] for element in short.order]
             assert other.claim(held, len(held)) == held
@@ -114,7 +115,7 @@ def test_nobody_goes_where_a_worker_died(tmp_path: Path) -> None:
         line = encode_line(LostClaim(key=keys[long.order[-1]], run=worker.run.id))
         (journal.folder / "another.jsonl").write_bytes(line)
         held = [worker.panel_state.keys(short)[element] for element in short.order]
-        with Heartbeat(tmp_path, worker.run.id) as heartbeat:
+        with closing(Heartbeat(tmp_path, worker.run.id)) as heartbeat:
             other = Journal(tmp_path, journal.subject, heartbeat)
             assert other.claim(held, len(held)) == held
             waits = threading.Timer(1, other.release_all)
@@ -174,7 +175,7 @@ def test_a_server_and_the_baseline_beside_it_each_answer_their_own_part(tmp_path
     with worker_of(model, server, tmp_path, cases=13, lengths=(512,), samples=8) as (alone, case):
         checkpoint = read_checkpoint(str(model))
         baseline = Baseline(name="b", fingerprint="b", journal=str(tmp_path), checkpoint=checkpoint)
-        with Heartbeat(tmp_path, alone.run.id) as heartbeat:
+        with closing(Heartbeat(tmp_path, alone.run.id)) as heartbeat:
             subject = Subject(model="b", fingerprint="b", execution={"engine": "fake"})
             beside = ModelUnderTest(journal=Journal(tmp_path, subject, heartbeat), engine=lambda: here)
             worker = Worker(
@@ -234,7 +235,7 @@ def test_a_loss_in_doubt_is_tested_on_all_lengths(tmp_path: Path) -> None:
     with worker_of(model, reader, tmp_path, cases=26, lengths=(256, 512), samples=125, full=False) as (alone, case):
         cases = [each for each in alone.run.cases if each.task == case.task]
         baseline = Baseline(name="b", fingerprint="b", journal=str(tmp_path), checkpoint=read_checkpoint(str(model)))
-        with Heartbeat(tmp_path, alone.run.id) as heartbeat:
+        with closing(Heartbeat(tmp_path, alone.run.id)) as heartbeat:
             subject = Subject(model="b", fingerprint="b", execution={"engine": "fake"})
             beside = ModelUnderTest(journal=Journal(tmp_path, subject, heartbeat), engine=NeedleReader)
             run = replace(alone.run, baseline=baseline, thresholds=replace(alone.run.thresholds, gates=()))
