@@ -20,14 +20,7 @@ from longctx.fixtures.records import Case
 from longctx.fixtures.shown_text import known_names, one_line
 from longctx.fixtures.tasks import SUITES, TASKS, split_tasks
 from longctx.plugins.config.invocation import SHORT_ID, ConfigError, Invocation
-from longctx.plugins.config.options import (
-    OUTPUT_FILES,
-    REMOVED,
-    SUITE_OPTIONS,
-    declare,
-    removed_option,
-    unknown_option,
-)
+from longctx.plugins.config.options import OUTPUT_FILES, REMOVED, SUITE_OPTIONS, declare, removed_option, unknown_option
 from longctx.plugins.config.resolve import CONFIG_ERRORS, check_values, resolve
 from longctx.plugins.config.run import Run
 from longctx.plugins.stash import PLANNED_WORKERS, RUN
@@ -135,7 +128,8 @@ def pytest_report_header(config: pytest.Config) -> str | None:
     warnings = [f"{name}: {warning}" for name, warning in by_name.items() if warning]
     warnings += run.checkpoint_warnings
     warnings += [f"--thresholds: {line}" for line in (*run.thresholds.notes, *doubtful_units(run.thresholds))]
-    if _has_test_timeout(config):
+    test_timeout = config.getoption("timeout", None) or os.environ.get("PYTEST_TIMEOUT")
+    if test_timeout and config.pluginmanager.hasplugin("timeout"):
         warnings.append("timeout: pytest-timeout counts all cases of a length as one test; limit a run with --budget")
     return "\n".join(f"warning: {warning}" for warning in warnings) or None
 
@@ -177,7 +171,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """
     if RUN in config.stash and config.stash[RUN].task_names:
         is_named = config.stash[RUN].is_named
-        others = [item for item in items if (case := case_of(item)) is not None and not is_named(case)]
+        others = [item for item in items if (one := case_of(item)) is not None and not is_named(one)]
         config.hook.pytest_deselected(items=others)
         items[:] = [item for item in items if item not in others]
     items.sort(key=lambda item: case.length if (case := case_of(item)) else 0)
@@ -186,11 +180,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def usage_error(problem: object) -> pytest.UsageError:
     """Return the error that pytest prints as one line before it exits with 4."""
     return pytest.UsageError(one_line(str(problem), ERROR_CHARACTERS))
-
-
-def _has_test_timeout(config: pytest.Config) -> bool:
-    given = config.getoption("timeout", None) or os.environ.get("PYTEST_TIMEOUT")
-    return bool(given) and config.pluginmanager.hasplugin("timeout")
 
 
 def is_thresholds_file(config: pytest.Config, argument: str) -> bool:

@@ -88,7 +88,6 @@ class _GateFile(pytest.File):
     """The thresholds file as --collect-only lists it."""
 
     def collect(self) -> Iterator[_GateItem]:
-        """Yield one item for every gate of the run."""
         for name in _named_gates(self.config):
             yield _GateItem.from_parent(self, name=f"gate[{name}]")
 
@@ -223,10 +222,7 @@ def pytest_sessionfinish(session: pytest.Session) -> Generator[None, None, None]
 
 
 def _log_gates(session: pytest.Session, evaluation: Evaluation) -> None:
-    """Log as tests every gate and every case that is below its floor or worse than the baseline.
-
-    Fail the run if one of them or any case fails it.
-    """
+    """Log every gate and every bad case as a test; fail the run if one of them or any case fails it."""
     run = session.config.stash[RUN]
     narrowed = evaluation.is_narrowed(run.wanted)
     place = visible_line(Path(run.options.thresholds).name)

@@ -61,10 +61,7 @@ def worker(request: pytest.FixtureRequest) -> Worker:
 
 @pytest.fixture
 def measure(worker: Worker, request: pytest.FixtureRequest) -> Callable[[Case], None]:
-    """Return a function that measures a case, or inspects it under --preflight, and keeps its report.
-
-    The function fails the test with one line if the case has no score.
-    """
+    """Return a function that measures a case, or inspects it under --preflight; it fails the test without a score."""
     run, stash = worker.run, request.node.stash
 
     def measure_case(case: Case) -> None:

@@ -114,7 +114,6 @@ def _claim_lines(claimed: int | None, cases: Sequence[Case]) -> list[str]:
 
 
 def _misfit_lines(run: Run, cases: Sequence[Case]) -> list[str]:
-    """Return a line for every reason why selected cases cannot run."""
     reasons = dict.fromkeys(run.misfits[case.id] for case in cases if case.id in run.misfits)
     return [f"cannot run: {reason}" for reason in reasons]
 
@@ -167,7 +166,6 @@ def _expected_tokens(run: Run, cases: Sequence[Case]) -> int | None:
 
 
 def duration(seconds: float) -> str:
-    """Return a time in the unit that suits it."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

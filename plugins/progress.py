@@ -164,17 +164,12 @@ class _Progress:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_logstart(self) -> Generator[None, None, None]:
-        """Let pytest write the name of a file or test on an empty line."""
+        """Let pytest write the name or the result of a test on an empty line, and continue on another one."""
         self._clear()
         yield
         self._dirty = True
 
-    @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_logreport(self) -> Generator[None, None, None]:
-        """Let pytest write on an empty line, and continue on another one."""
-        self._clear()
-        yield
-        self._dirty = True
+    pytest_runtest_logreport = pytest_runtest_logstart
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_sessionfinish(self) -> Generator[None, None, None]:

@@ -285,10 +285,7 @@ def _write_report(option: str, target: Path | str, summary: RunSummary, document
 
 
 def check_outputs(config: pytest.Config) -> None:
-    """Check that every file and folder can be written, and that none takes the place of another.
-
-    Raises pytest.UsageError.
-    """
+    """Raise pytest.UsageError if a file or folder cannot be written, or takes the place of another."""
     outputs = {OPTIONS[option].flag: target for option, target in _targets(config).items()}
     folders = {one.flag for one in OPTIONS.values() if one.kind == "folder"}
     if config.option.xmlpath:
@@ -338,10 +335,7 @@ def _add_failed_run(xml: Any, verdict: ReportVerdict) -> None:
 
 
 def describe_in_junit(xml: Any, document: JsonReport) -> None:
-    """Add the facts of the run and of every case to pytest's LogXML; workers know neither.
-
-    The values that were not measured are left out.
-    """
+    """Add what was measured of the run and of every case to pytest's LogXML; workers know neither."""
     from _pytest.junitxml import bin_xml_escape
 
     model, ruler = document.model, document.ruler

@@ -46,7 +46,6 @@ class CollectedTests:
     paths: tuple[str, ...]
     """The directories, files and node ids on the command line that are about tests."""
     cases: tuple[str, ...]
-    """The ids of the cases to collect besides."""
 
 
 COLLECTED_TESTS = pytest.StashKey[CollectedTests]()

@@ -39,10 +39,7 @@ ANNOUNCED_BYTES = 2**30
 
 
 def resolve_model(invocation: Invocation) -> Checkpoint:
-    """Return the checkpoint that --model names, or a stand-in for a name that only a server knows.
-
-    Raises CalibrationError, CheckpointError, ConfigError or EngineError.
-    """
+    """Return the checkpoint that --model names, or a stand-in for a name that only a server knows."""
     arguments = invocation.arguments
     converter(invocation).check()
     path = _checkpoint_path(invocation, arguments.model, option="--model")
@@ -71,10 +68,7 @@ def resolve_baseline(
     path = str(invocation.path(given))
     if not os.path.isdir(path) and (os.path.exists(path) or given.endswith(REPORT_SUFFIXES)):
         baseline = read_baseline(
-            Path(path),
-            options,
-            samples,
-            lambda report: _difference(report, options, materials, formatter),
+            Path(path), options, samples, lambda report: _difference(report, options, materials, formatter)
         )
         if isinstance(baseline, Baseline):
             return baseline

@@ -64,7 +64,6 @@ class Run(RunFacts):
         return has_both and (is_local or self.server_turns is not None)
 
     def engine_settings(self, role: ModelRole) -> EngineSettings:
-        """Return the settings of the engine of the model or the baseline."""
         options = self.options
         endpoint = self.endpoint if role == "model" else self.baseline_endpoint
         if endpoint is not None:
@@ -164,11 +163,7 @@ def read_baseline(
             "give its directory with --journal, or the checkpoint instead of the report"
         )
     return Baseline(
-        name=model.name,
-        fingerprint=model.fingerprint,
-        journal=journals[0],
-        execution=execution,
-        path=model.path,
+        name=model.name, fingerprint=model.fingerprint, journal=journals[0], execution=execution, path=model.path
     )
 
 

@@ -19,6 +19,7 @@ from longctx.plugins.journal.file_system import JournalError, journal_error, mak
 from longctx.plugins.journal.heartbeat import Heartbeat
 from longctx.plugins.journal.lines import (
     SUBJECT,
+    SUFFIX,
     Entry,
     Facts,
     FailedCase,
@@ -28,12 +29,12 @@ from longctx.plugins.journal.lines import (
     LostClaim,
     ReadLines,
     Subject,
+    SubjectReader,
     decode_line,
     decode_record,
     encode_line,
     encode_record,
 )
-from longctx.plugins.journal.reading import SUFFIX, SubjectReader
 
 JUDGE_REPLIES = "judge"
 JUDGE_PREFIX = "judge-"
@@ -87,10 +88,7 @@ class Journal(SubjectReader):
         return claimed
 
     def append(self, entry: Entry | LikelihoodEntry) -> None:
-        """Write a result so that it survives a power loss; the sample's claim stays.
-
-        Raises ValueError for a field of the wrong type or out of range.
-        """
+        """Write a result so that it survives a power loss; raise ValueError for a wrong field. The claim stays."""
         self._append(entry)
         self._require_claims().held.discard(entry.key)
 

@@ -13,8 +13,7 @@ from pathlib import Path
 from longctx.plugins.journal.claims import CLAIMS, is_claim, read_claim
 from longctx.plugins.journal.file_system import JournalError
 from longctx.plugins.journal.heartbeat import SILENT_SECONDS, WORKER_NAME, WORKERS, is_worker_dead, worker_file
-from longctx.plugins.journal.lines import SUBJECT, Subject, decode_record
-from longctx.plugins.journal.reading import SUFFIX, SubjectReader
+from longctx.plugins.journal.lines import SUBJECT, SUFFIX, Subject, SubjectReader, decode_record
 
 DELETED = ".pruned-"
 # An interrupted write of `subject.json` leaves such a file.
@@ -23,8 +22,6 @@ TEMPORARY = re.compile(rf"\.{re.escape(SUBJECT)}\.[0-9a-f]{{8}}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubjectDirectory:
-    """The current state of one subject's directory."""
-
     folder: Path
     subject: Subject
     cases: int
@@ -153,8 +150,6 @@ def _is_alive(directory: Path, name: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Rate:
-    """The rate at which one worker answers."""
-
     tokens_per_second: float
     """Prompt tokens per second, those read from a cache included."""
     longest_prompt: int

@@ -85,10 +85,7 @@ class Series:
 
 
 def series_of(name: str, items: Sequence[Any], value: str = "measured", threshold: float | None = None) -> Series:
-    """Return the series of one attribute of gates, cases or estimates, with their intervals and verdicts.
-
-    None stands for an item that is missing.
-    """
+    """Return the series of an attribute of gates, cases or estimates, with intervals and verdicts; None stays None."""
     return Series(
         name=name,
         values=tuple(getattr(item, value, None) for item in items),
@@ -100,8 +97,6 @@ def series_of(name: str, items: Sequence[Any], value: str = "measured", threshol
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Axis:
-    """The vertical axis of a chart."""
-
     low: float
     high: float
     ticks: tuple[tuple[float, str], ...]
@@ -143,8 +138,6 @@ def level_axis(names: Sequence[str]) -> Axis:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chart:
-    """A line chart with its numbers."""
-
     svg: Markup
     note: str
     """The text beside the heading."""
@@ -210,10 +203,7 @@ def _lines_chart(name: str, group: Sequence[Series], labels: Sequence[str], axis
 
 
 def _lowest_of(values: Iterable[float | None]) -> float:
-    """Return where the axes of charts side by side begin: at 50 if all their values lie above it, else 0.
-
-    Half of the axis shows twice as much.
-    """
+    """Return where axes side by side begin: at 50, which shows twice as much, if all values lie above it, else at 0."""
     smallest = min((value for value in values if value is not None), default=0.0)
     return UPPER_HALF if smallest > UPPER_HALF + UPPER_HALF_MARGIN else 0.0
 
@@ -231,7 +221,6 @@ def _grid(labels: Sequence[str], axis: Axis) -> Iterator[Markup]:
 
 
 def _drawn(series: Series, labels: Sequence[str], axis: Axis) -> Iterator[Markup]:
-    """Yield the grid, the intervals, the threshold, the line and its points."""
     places = _places(len(labels))
     yield from _grid(labels, axis)
     bands = [None if ends is None else (axis.height(ends[0]), axis.height(ends[1])) for ends in series.intervals]

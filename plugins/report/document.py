@@ -214,10 +214,7 @@ def _case(evaluation: Evaluation, case: Case) -> ReportCase:
 
 
 def _case_entry(case: Case, result: CaseResult | None) -> ReportCase:
-    """Return a case's entry before it is tested against its floor and the baseline.
-
-    `result` is None if no worker returned one.
-    """
+    """Return a case's entry before it is tested against its floor and the baseline; without a result it is an error."""
     outcomes = result.outcomes if result else ()
     score = result.score if result else None
     error = result.error if result else "no result came back"

@@ -172,10 +172,7 @@ def _category_tracks(family: str, tables: Sequence[Mapping[str, ByLength]]) -> I
 
 
 def gate_tracks(reports: Sequence[StepReport]) -> list[Series]:
-    """Return the measured value of every blocking gate with the value that it requires.
-
-    Lengths and likelihoods have charts of their own.
-    """
+    """Return the values of every blocking gate that has no chart of another kind, with the value that it requires."""
     by_name = [{gate.name: gate for gate in report.document.gates if gate.blocking} for report in reports]
     tracks = []
     for name in dict.fromkeys(name for gates in by_name for name in gates):
@@ -241,12 +238,20 @@ def step_charts(reports: Sequence[StepReport]) -> dict[str, Any]:
     rows = []
     for name in dict.fromkeys(name for verdicts in by_step for name in verdicts):
         rows.append(Row(name=name, cells=tuple(verdict_cell(verdicts.get(name)) for verdicts in by_step)))
+    likelihoods, gate_charts = list[Chart](), list[Chart]()
+    for track in likelihood_tracks(reports):
+        note = "in nats per token" if " gain at " in track.name else "0 to 100; it screens, answers decide"
+        likelihoods.append(chart(track, labels, value_axis(track), note))
+    for track in gate_tracks(reports):
+        is_loss = track.threshold is not None and track.threshold < 0
+        axis = value_axis(track) if is_loss else score_axis()
+        gate_charts.append(chart(track, labels, axis, f"requires {track.threshold:g}"))
     return {
         "steps": labels,
         "effective_lengths": _effective_length_chart(reports, labels),
         "means": score_charts(mean_tracks(reports), labels),
-        "likelihoods": [_value_chart(track, labels) for track in likelihood_tracks(reports)],
-        "gate_charts": [_gate_chart(track, labels) for track in gate_tracks(reports)],
+        "likelihoods": likelihoods,
+        "gate_charts": gate_charts,
         "gates": Table(name="Blocking gates by step", corner="gate", columns=tuple(labels), rows=tuple(rows)),
     }
 
@@ -266,16 +271,6 @@ def _report_table(reports: Sequence[StepReport], folder: Path | None) -> Table:
         rows.append(Row(name=f"{report.step:,}", cells=cells))
     columns = ("effective length", "blocking gates", "model", "page")
     return Table(name="Reports by step", corner="step", columns=columns, rows=tuple(rows))
-
-
-def _gate_chart(series: Series, labels: list[str]) -> Chart:
-    is_loss = series.threshold is not None and series.threshold < 0
-    return chart(series, labels, value_axis(series) if is_loss else score_axis(), f"requires {series.threshold:g}")
-
-
-def _value_chart(series: Series, labels: list[str]) -> Chart:
-    note = "in nats per token" if " gain at " in series.name else "0 to 100; it screens, answers decide"
-    return chart(series, labels, value_axis(series), note)
 
 
 def _effective_length_chart(reports: Sequence[StepReport], labels: list[str]) -> Chart | None:
@@ -322,8 +317,6 @@ class Correlation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Correlations:
-    """The part of a history's page about correlations."""
-
     scores: Table
     """The scores of every checkpoint."""
     missing: str
@@ -353,7 +346,11 @@ def correlations(documents: Sequence[JsonReport]) -> Correlations | None:
     if len(latest) < 2:
         return None
     latest.sort(key=lambda document: (document.run.step is None, document.run.step or 0, document.model.name))
-    tables = [_measures(document) for document in latest]
+    tables = list[dict[str, ByLength]]()
+    for document in latest:
+        helmet = document.helmet
+        of_helmet = {HELMET: helmet.average, **helmet.categories} if helmet else {}
+        tables.append({RULER: document.ruler.scores, **of_helmet})
     known = {name: _known(common_means([table.get(name, {}) for table in tables])) for name in MEASURES}
     scores = {name: values for name, values in known.items() if values}
     rows = []
@@ -384,13 +381,6 @@ def _data_sets(documents: Sequence[JsonReport]) -> dict[str, list[float]]:
 def shown_name(document: JsonReport) -> str:
     step = "" if document.run.step is None else f", step {document.run.step}"
     return one_line(document.model.name, SHOWN_NAME) + step
-
-
-def _measures(document: JsonReport) -> dict[str, ByLength]:
-    table: dict[str, ByLength] = {RULER: document.ruler.scores}
-    if document.helmet is not None:
-        table |= {HELMET: document.helmet.average, **document.helmet.categories}
-    return table
 
 
 def _known(values: Sequence[float | None]) -> list[float]:

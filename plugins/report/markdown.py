@@ -10,11 +10,10 @@ from longctx.fixtures.records.report import JsonReport
 from longctx.fixtures.shown_text import one_line
 from longctx.plugins.report.sections.comparison import comparison_notes
 from longctx.plugins.report.sections.engine import cost_text, invariance_table, notes_of, partial_note
-from longctx.plugins.report.sections.failures import lowest_table
 from longctx.plugins.report.sections.gates import MOST_GATES, gate_table, run_verdict, seed_role, warning_texts
 from longctx.plugins.report.sections.likelihood import finding_notes, has_no_answers, likelihood_table
 from longctx.plugins.report.sections.ruler import effective_length_of, model_facts
-from longctx.plugins.report.sections.scores import case_table, score_notes, score_tables
+from longctx.plugins.report.sections.scores import case_table, lowest_table, score_notes, score_tables
 from longctx.plugins.report.sections.suites import frontier_notes, question_notes
 from longctx.plugins.report.tables import Cell, Note, Table, plural, short_length
 

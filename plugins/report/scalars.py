@@ -18,18 +18,15 @@ MARKUP = str.maketrans("<>&", "\u2039\u203a+")
 SCALAR_NAMES = {name: name for name in ("nll", "gain", "recovery", "evidence", "greedy")} | {"margin": "gold_less_foil"}
 """The names of the likelihood measures in curves, by their key in the document."""
 
-EXTRAS = {"tensorboard": "tensorboard", "wandb": "wandb"}
-"""The package of every dashboard's option."""
-
 
 class ScalarsError(RuntimeError):
     """A dashboard that cannot be written; the message is one line."""
 
 
 def check_extra(name: str) -> None:
-    """Raise ScalarsError if the package of a dashboard's option is not installed."""
-    if importlib.util.find_spec(EXTRAS[name]) is None:
-        raise ScalarsError(f"--{name}: {EXTRAS[name]} is not installed; {sys.executable} -m pip install {EXTRAS[name]}")
+    """Raise ScalarsError if the package of a dashboard's option, which has the same name, is not installed."""
+    if importlib.util.find_spec(name) is None:
+        raise ScalarsError(f"--{name}: {name} is not installed; {sys.executable} -m pip install {name}")
 
 
 def scalars(document: JsonReport) -> dict[str, float]:

@@ -42,8 +42,6 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """Rows over columns, under one heading."""
-
     name: str
     columns: tuple[str, ...]
     rows: tuple[Row, ...]
@@ -70,7 +68,6 @@ def text_row(name: str, *texts: str, kind: RowKind = "task") -> Row:
 
 
 def verdict_tone(verdict: str) -> Tone:
-    """Return the tone of a verdict of a run, a gate, a case or a property."""
     return TONES.get(verdict, "bad")
 
 

@@ -10,11 +10,10 @@ from longctx.fixtures.records.report import JsonReport, ReportVerdict
 from longctx.fixtures.shown_text import COLUMNS, INDENT, visible_line, wrapped
 from longctx.plugins.report.sections.comparison import comparison_notes
 from longctx.plugins.report.sections.engine import cost_notes, invariance_table, notes_of
-from longctx.plugins.report.sections.failures import failure_notes
 from longctx.plugins.report.sections.gates import gate_notes, gate_text, run_verdict, seed_role, warning_texts
 from longctx.plugins.report.sections.likelihood import finding_notes, has_no_answers, likelihood_table
 from longctx.plugins.report.sections.ruler import effective_length_of, model_facts
-from longctx.plugins.report.sections.scores import score_notes, score_tables
+from longctx.plugins.report.sections.scores import failure_notes, score_notes, score_tables
 from longctx.plugins.report.sections.suites import frontier_notes, question_notes
 from longctx.plugins.report.tables import (
     Note,
@@ -84,7 +83,6 @@ def verdict_lines(verdict: ReportVerdict, columns: int = COLUMNS) -> list[Line]:
 
 
 def _head(document: JsonReport) -> list[Note]:
-    """Return the model and the effective length."""
     model = document.model
     shown = [Note(name="model", text=f"{_cut_start(model.name, 40)} ({', '.join(model_facts(model))})")]
     length = effective_length_of(document)
@@ -142,7 +140,6 @@ def note_lines(shown: Sequence[Note], indent: int = INDENT) -> list[Line]:
 
 
 def _score_lines(document: JsonReport, columns: int) -> list[Line]:
-    """Return the scores of all tasks by length, and the means below them."""
     if has_no_answers(document):
         return []
     tasks, means = list[Row](), list[Row]()

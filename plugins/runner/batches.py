@@ -61,7 +61,6 @@ class Batch:
         return self.panel is panel and wanted.issuperset(self.samples.values())
 
     def release(self) -> None:
-        """Release the claims of all samples without a result."""
         for key in self.samples:
             self.model.journal.release(key)
 

@@ -24,10 +24,7 @@ ANSWER_CHARACTERS = 2000
 
 
 class PanelState:
-    """The panels of a run over the journals of the model and, if there is one, of the baseline.
-
-    Workers read it to choose their next samples, the controller to show progress and to evaluate the run.
-    """
+    """The panels of a run over its journals: workers choose samples by it, the controller evaluates it."""
 
     def __init__(
         self,

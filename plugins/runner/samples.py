@@ -81,7 +81,6 @@ class SampleBuilder:
         return self.load_formatters()
 
     def inspect(self, case: Case) -> Inspection:
-        """Check all samples of the case; no model is needed."""
         samples = (self.sample(case, index) for index in case.planned)
         return inspect_case(case, samples, self.tasks[case.task], self.formatters[0])
 

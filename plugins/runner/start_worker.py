@@ -62,7 +62,14 @@ class Engines:
     def load(self, role: ModelRole) -> Engine:
         """Return the engine of a model; raise EngineError, the same one at every call."""
         if self._turn is not None:
-            self._use(self._turn.hold(role))
+            endpoint = self._turn.hold(role)
+            if endpoint != self._endpoint:
+                self._endpoint = endpoint
+                # The server of these engines was ended for another one.
+                for engine in self._loaded.values():
+                    if isinstance(engine, Prefetching):
+                        engine.close()
+                self._loaded.clear()
         if role not in self._loaded:
             for other, engine in list(self._loaded.items()):
                 if isinstance(engine, Releasable):
@@ -92,15 +99,6 @@ class Engines:
         """Let go of a server that another model may need; may be called twice."""
         if self._turn is not None:
             self._turn.rest()
-
-    def _use(self, endpoint: Endpoint) -> None:
-        """Close the engine of a server that was ended for another one."""
-        if endpoint != self._endpoint:
-            self._endpoint = endpoint
-            for engine in self._loaded.values():
-                if isinstance(engine, Prefetching):
-                    engine.close()
-            self._loaded.clear()
 
     def _on_own_gpus(self, settings: VllmSettings, checkpoint: Checkpoint) -> VllmSettings:
         """Return the settings for the GPUs of this worker, the only ones that vLLM sees from now on."""

@@ -14,7 +14,7 @@ import msgspec
 
 from longctx.fixtures.engines import Engine, EngineError, Prefetching, Scoring, TimeUp
 from longctx.fixtures.engines.base import Batching, Timed
-from longctx.fixtures.records import Case, EngineFacts, Generation, Prompt
+from longctx.fixtures.records import Case, EngineFacts, Generation
 from longctx.fixtures.tasks.task import gold_likelihood
 from longctx.plugins.config.run import Run
 from longctx.plugins.journal import JournalError, LikelihoodEntry
@@ -306,10 +306,7 @@ class Worker:
         *,
         with_gold: bool = False,
     ) -> Batch | None:
-        """Claim a batch for the first model that needs one, to follow `after`; None if no sample is free.
-
-        `with_gold` claims the likelihoods of gold answers.
-        """
+        """Claim a batch of samples, or of gold answers, for the first model that needs one; None if none is free."""
         previous = after.samples.values() if after is not None else ()
         keys = self.panel_state.likelihood_keys(panel) if with_gold else self.panel_state.keys(panel)
         roles = dict.fromkeys(role for role, _ in wanted)
@@ -320,7 +317,10 @@ class Worker:
             if not model.is_ready():
                 if after is not None or not self._may_load:
                     continue
-                self._release_ahead()
+                # The engine of these batches makes room for another one.
+                for batch in self._ahead:
+                    batch.release()
+                self._ahead.clear()
             of_model = {keys[sample]: sample for owner, sample in wanted if owner == role}
             # Load the engine before claiming: a claim must last no longer than an answer takes.
             try:
@@ -332,12 +332,6 @@ class Worker:
                 built = self.builder.begin(panel, samples, with_gold=with_gold)
                 return Batch(panel=panel, model=model, engine=engine, samples=samples, built=built)
         return None
-
-    def _release_ahead(self) -> None:
-        """Release the batches claimed ahead for an engine that makes room for another one."""
-        for batch in self._ahead:
-            batch.release()
-        self._ahead.clear()
 
     def _finish_ahead(self) -> None:
         """Store the answers that are being computed, which cost something already, and release all other claims."""
@@ -382,14 +376,17 @@ class Worker:
             self._generate(batch, unanswered)
 
     def _generate(self, batch: Batch, jobs: Sequence[Job]) -> None:
-        """Run the engine on the jobs, and journal the results."""
         journal = batch.model.journal
         open_jobs = dict(enumerate(jobs))
         answered: list[tuple[Job, Generation]] = []
-        prompts = [job.sample.prompt for job in jobs]
+        engine, prompts = batch.engine, [job.sample.prompt for job in jobs]
         try:
-            with self.stopwatch.measure_engine(batch.engine):
-                for place, generation in _complete_answers(batch.engine, prompts):
+            with self.stopwatch.measure_engine(engine):
+                if isinstance(engine, Batching):
+                    answers = engine.generate_unordered(prompts)
+                else:
+                    answers = enumerate(engine.generate(prompts))
+                for place, generation in answers:
                     job = open_jobs.pop(place)
                     self.computed_samples += 1
                     if self.builder.is_assisted(job.sample):
@@ -445,13 +442,6 @@ class Worker:
 
     def _is_late(self) -> bool:
         return self.run.deadline is not None and time.time() >= self.run.deadline
-
-
-def _complete_answers(engine: Engine, prompts: Sequence[Prompt]) -> Iterator[tuple[int, Generation]]:
-    """Return an iterator over all answers, each with the place of its prompt; raise EngineError as engines do."""
-    if isinstance(engine, Batching):
-        return engine.generate_unordered(prompts)
-    return enumerate(engine.generate(prompts))
 
 
 def _most_batches_ahead(wanted: int, batch_size: int, workers: int) -> int:

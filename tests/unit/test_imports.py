@@ -114,7 +114,7 @@ GUESTS: dict[str, tuple[str, ...]] = {
     # To find a free port, and to see that the cluster of an address answers; nothing is sent.
     "socket": ("fixtures.engines.openai.server_process",),
     "nltk": ("fixtures.scoring.citations", "fixtures.scoring.rouge"), "punkt": ("fixtures.scoring.citations",),
-    "rouge_score": ("fixtures.scoring.rouge",), "pytrec_eval": ("fixtures.scoring.ranking",),
+    "rouge_score": ("fixtures.scoring.rouge",), "pytrec_eval": ("fixtures.tasks.helmet.rerank",),
     # No package of this project: who has a cluster has it.
     "ray": ("ci.ray",),
     "_pytest": ("plugins.reports",), "xdist": (), "pickle": (),
@@ -381,7 +381,7 @@ def test_unit_tests_are_in_the_folder_of_their_room() -> None:
         ("fixtures.scoring.match", "substring_match"), ("fixtures.scoring.match", "token_f1"),
         ("fixtures.scoring.match", "string_match_all"), ("fixtures.scoring.match", "string_match_any"),
         ("fixtures.scoring.rouge", "rouge_l"),
-        ("fixtures.scoring.ranking", "parse_ranking"), ("fixtures.scoring.ranking", "ndcg"),
+        ("fixtures.tasks.helmet.rerank", "parse_ranking"), ("fixtures.tasks.helmet.rerank", "ndcg"),
         ("fixtures.scoring.parsing", "after_prefix"),
         ("fixtures.scoring.choice", "choice_match"), ("fixtures.scoring.citations", "citation_scores"),
         ("plugins.evidence.statistics", "interval"),

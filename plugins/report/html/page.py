@@ -25,7 +25,6 @@ from longctx.plugins.report.document import RunSummary
 from longctx.plugins.report.sample_files import PairedSample, paired_samples
 from longctx.plugins.report.sections.comparison import comparison_notes, difference_tables
 from longctx.plugins.report.sections.engine import cost_text, invariance_table, notes_of, partial_note
-from longctx.plugins.report.sections.failures import failure_table, lowest_table
 from longctx.plugins.report.sections.gates import gate_table, run_verdict, seed_role, warning_texts
 from longctx.plugins.report.sections.likelihood import finding_notes, likelihood_table
 from longctx.plugins.report.sections.ruler import effective_length_of, model_facts, ruler_series
@@ -33,6 +32,8 @@ from longctx.plugins.report.sections.scores import (
     all_cases,
     at_confidence,
     depth_tables,
+    failure_table,
+    lowest_table,
     part_table,
     score_notes,
     score_tables,
@@ -133,10 +134,7 @@ def _data_sources(document: JsonReport) -> list[str]:
 
 
 def render(template: str, *, script: str = "", **values: Any) -> str:
-    """Render a template with the shared style.
-
-    The page's policy allows this style, the script, and nothing else.
-    """
+    """Render a template with the shared style. The page's policy allows this style, the script, and nothing else."""
     style = resource("style.css")
     policy = (
         f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script) if script else 'none'}'; "

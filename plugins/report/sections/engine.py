@@ -107,7 +107,6 @@ def partial_note(document: JsonReport) -> str:
 
 
 def cost_text(document: JsonReport) -> str:
-    """Return the tokens, samples and time that a run took."""
     run, samples = document.run, sum(case.samples for case in document.cases)
     if document.is_of_files:
         return f"{samples_text(document)}, read from files in {run.seconds:.1f} s"

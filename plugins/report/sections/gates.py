@@ -108,7 +108,6 @@ def _counts(words: Counter[str], failed: Sequence[ReportCase]) -> list[str]:
 
 
 def _next_step(report: JsonReport, page: Path | None) -> str:
-    """Return the next step of a reader of a verdict other than `pass`."""
     if report.run.interrupted:
         return "the same command continues"
     if failed_properties(report):
@@ -149,7 +148,6 @@ def diagnosis_text(diagnosis: Diagnosis) -> str:
 
 
 def gate_text(gate: ReportGate) -> str:
-    """Return the verdict of a gate and its reason as one sentence."""
     return f"{gate.name}: {gate.verdict}: {gate.reason}"
 
 
@@ -235,7 +233,6 @@ def warning_texts(document: JsonReport) -> list[str]:
 
 
 def seed_role(document: JsonReport) -> str:
-    """Return the role of the seed for the errors of the verdicts."""
     if document.is_of_files:
         return "A wrong verdict can repeat on the same samples: its probability is per set of samples"
     return (

@@ -57,8 +57,7 @@ def likelihood(evaluation: Evaluation) -> LikelihoodSummary | None:
         difference_clip=DIFFERENCE_CLIP,
         least_evidence_gain=LEAST_EVIDENCE_GAIN,
         tokens=LikelihoodTokens(
-            computed=sum(item.computed_tokens for item in measured),
-            reused=sum(item.reused_tokens for item in measured),
+            computed=sum(item.computed_tokens for item in measured), reused=sum(item.reused_tokens for item in measured)
         ),
         panels=tuple(panels),
         cases=cases,
@@ -86,7 +85,6 @@ def likelihood_table(section: LikelihoodSummary, cases: Sequence[ReportCase]) ->
 
 
 def finding_notes(section: LikelihoodSummary) -> list[Note]:
-    """Return the findings that the numbers of the panels alone do not show."""
     notes = []
     for panel in section.panels:
         notes += [Note(text=f"{panel_name(panel)}: {finding}", tone="warning") for finding in panel.findings]

@@ -1,14 +1,18 @@
-"""The scores by task and length, by depth, and the means over tasks."""
+"""The scores by task and length, by depth, and the means over tasks; wrong answers by their kind of failure."""
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from statistics import fmean
+from typing import get_args
 
+from longctx.fixtures.lengths import format_length
+from longctx.fixtures.records import FailureKind
 from longctx.fixtures.records.report import JsonReport, ReportCase
 from longctx.fixtures.shown_text import one_line
-from longctx.plugins.report.charts import MOST_LINES, Series, series_of, shade
+from longctx.plugins.report.charts import MOST_LINES, Series, difference_class, series_of, shade
 from longctx.plugins.report.sections.suites import FRONTIER, NOT_SELECTED, QUESTIONS_TEST, Mean, means
 from longctx.plugins.report.tables import (
     DEPTH_BINS,
@@ -19,6 +23,7 @@ from longctx.plugins.report.tables import (
     Table,
     counted,
     plural,
+    shares_text,
     short_length,
     shown_interval,
     shown_number,
@@ -31,6 +36,15 @@ TITLES = {RULER: "RULER", HELMET: "HELMET", FRONTIER: "Frontier tasks", "tasks":
 # A case whose prompts take less of the length, in percent, measures less than its name says.
 LOW_FILL, MOST_NAMED = 75, 3
 INTERVALS = ("these samples", "the model")
+TEXT_WIDTH = 28
+MOST_KINDS = 2
+# Kinds of failure from nearly right to no answer at all; a kind that is not in this order comes last.
+RIGHT = "right"
+ORDER = (
+    RIGHT, "right but wordy", "incomplete", "distractor", "wrong instance", "copied", "from memory", "wrong", "refused",
+    "unfinished thinking", "empty",
+)  # fmt: skip
+KINDS = tuple(dict.fromkeys((*ORDER, *get_args(FailureKind))))
 
 
 def is_rough(case: ReportCase) -> bool:
@@ -39,10 +53,7 @@ def is_rough(case: ReportCase) -> bool:
 
 
 def score_tables(document: JsonReport) -> list[Table]:
-    """Return the scores of every suite by task and length: the tasks, and the means with what belongs to each.
-
-    Below a mean stand the baseline's, and the intervals of RULER's.
-    """
+    """Return the scores of every suite by task and length, and the means, each above its baseline and intervals."""
     tables, baselines = [], _baselines(document)
     for suite in dict.fromkeys(case.suite for case in document.cases):
         rows = [*case_table(document, suite).rows]
@@ -72,7 +83,6 @@ def case_table(document: JsonReport, suite: str = "") -> Table:
 
 
 def score_notes(document: JsonReport) -> list[Note]:
-    """Return the facts that the tables of scores do not show."""
     texts = []
     if any(_interval_rows(document)):
         of_planned, of_model = INTERVALS
@@ -159,7 +169,6 @@ def depth_tables(document: JsonReport) -> list[Table]:
 
 
 def all_cases(document: JsonReport) -> Table:
-    """Return all cases, each with its score, its samples and its verdict."""
     rows = []
     for case in document.cases:
         verdict = f"{case.verdict}: {case.error}" if case.error else case.verdict
@@ -175,21 +184,15 @@ def _table(document: JsonReport, name: str, rows: Sequence[Row], corner: str = "
 
 
 def _mean_row(document: JsonReport, mean: Mean) -> Row:
-    cells = []
+    cells, helmet = [], document.helmet if mean.suite == HELMET else None
     for length in tested_lengths(document):
         score = mean.scores.get(str(length))
-        title = _category_interval(document, mean.name, length) if mean.suite == HELMET else ""
+        interval = helmet.intervals.get(mean.name, {}).get(str(length)) if helmet else None
+        title = f"interval {shown_interval(interval)} at {100 * helmet.confidence:.4g} %" if helmet and interval else ""
         shown = Cell() if score is None else Cell(text=shown_number(score), style=f"s{shade(score)}", title=title)
         cells.append(shown)
     name = f"{TITLES[mean.suite]} {mean.name}" if mean.is_total else f"{mean.name} mean"
     return Row(name=name, cells=tuple(cells), kind="total" if mean.is_total else "mean")
-
-
-def _category_interval(document: JsonReport, category: str, length: int) -> str:
-    """Return the interval of a HELMET category as text; empty without one."""
-    helmet = document.helmet
-    interval = helmet.intervals.get(category, {}).get(str(length)) if helmet else None
-    return f"interval {shown_interval(interval)} at {100 * helmet.confidence:.4g} %" if helmet and interval else ""
 
 
 def _case_cell(case: ReportCase | None, confidence: str) -> Cell:
@@ -244,3 +247,73 @@ def _interval_rows(document: JsonReport) -> list[Row]:
         if any(shown != "-" for shown in ranges):
             rows.append(text_row(name, *ranges, kind="detail"))
     return rows
+
+
+def failure_notes(document: JsonReport, most: int) -> list[Note]:
+    """Return how many cases score below 100, and the lowest of them, at most so many."""
+    count = sum(bool(case.failures) for case in document.cases)
+    if not count:
+        return []
+    rows = lowest_table(document, most).rows
+    example = ", the lowest ones:" if rows else ""
+    shown = [Note(name="below 100", text=f"{count} of {len(document.cases)} cases{example}")]
+    for row in rows:
+        score, kinds, *asked, expected, answer = (cell.text for cell in row.cells)
+        text = f"{row.name}: {score}, {kinds}"
+        if any(asked):
+            text += f"; asked {asked[0]!r}"
+        # Result files of other programs may have scores alone.
+        if expected:
+            text += f"; expected {one_line(expected, TEXT_WIDTH)!r}, got {one_line(answer, TEXT_WIDTH)!r}"
+        shown.append(Note(text=text))
+    return shown
+
+
+def lowest_table(document: JsonReport, most: int) -> Table:
+    """Return the cases with the lowest scores, each with its most frequent failures and its first wrong answer.
+
+    Cases that a calibration checkpoint should have solved come first.
+    """
+    solved = document.model.solved_tasks
+    wrong = [case for case in document.cases if case.examples]
+    wrong.sort(key=lambda case: (case.task not in solved, case.score or 0, case.length))
+    rows = []
+    has_questions = any(case.examples[0].question for case in wrong[:most])
+    for case in wrong[:most]:
+        example = case.examples[0]
+        asked = [one_line(example.question, 60)] if has_questions else []
+        expected, answer = one_line(", ".join(example.expected), 60), one_line(example.got, 80) or "(empty)"
+        kinds = Counter(case.failures).most_common(MOST_KINDS)
+        texts = (shown_number(case.score), shares_text(kinds), *asked, expected, answer)
+        rows.append(text_row(f"{case.task}-{format_length(case.length)}" if case.length else case.task, *texts))
+    columns = ("score", "failures", *(["question"] if has_questions else []), "expected", "answer")
+    return Table(name="Lowest-scoring cases", corner="lowest cases", columns=columns, rows=tuple(rows))
+
+
+def failure_table(document: JsonReport) -> Table:
+    """Return how many samples of every suite and length have which result; failures are shaded by their share."""
+    results: dict[str, Counter[str]] = {}
+    for suite in dict.fromkeys(case.suite for case in document.cases):
+        for length in tested_lengths(document):
+            cases = [case for case in document.cases if (case.suite, case.length) == (suite, length)]
+            counts = Counter[str]()
+            for case in cases:
+                counts.update(case.failures)
+            counts[RIGHT] = sum(case.samples for case in cases) - counts.total()
+            if counts.total():
+                results[f"{suite} {short_length(length)}"] = counts
+    kinds = [kind for kind in KINDS if any(counts[kind] for counts in results.values())]
+    rows = []
+    for name, counts in results.items():
+        total = counts.total()
+        cells = [_share_cell(kind, counts[kind], total) for kind in kinds]
+        rows.append(Row(name=name, cells=(*cells, Cell(text=f"{total:,}"))))
+    return Table(name="Kinds of failure by length", corner="samples", columns=(*kinds, "all"), rows=tuple(rows))
+
+
+def _share_cell(kind: str, count: int, total: int) -> Cell:
+    if not count:
+        return Cell(text="")
+    share = 100 * count / total
+    style = "none" if kind == RIGHT else difference_class(-share)
+    return Cell(text=f"{count:,}", style=style, title=f"{share:.1f} % of {total:,} samples")

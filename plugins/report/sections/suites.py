@@ -75,7 +75,6 @@ class Mean:
     name: str
     scores: ByLength
     is_total: bool = False
-    """True for the mean over a whole suite."""
 
 
 def means(document: JsonReport) -> list[Mean]:
@@ -192,7 +191,6 @@ def frontier(evaluation: Evaluation, planned: Sequence[Case]) -> FrontierSummary
 
 
 def _ladders(scores: Mapping[tuple[str, int], float | None], lengths: Sequence[int]) -> tuple[LadderResult, ...]:
-    """Return the result of every ladder of which a rung was measured."""
     results = []
     for (ladder, steps), length in product(LADDERS.items(), lengths):
         rungs = {name: scores.get((f"ladder_{ladder}_{step}", length)) for step, name in steps.items()}
@@ -418,10 +416,7 @@ def _paired_text(pairs: PairedDifference) -> str:
 
 
 def question_notes(document: JsonReport) -> list[Note]:
-    """Return the notes on tasks files besides scores.
-
-    That are the differences between wordings, the questions that were cut or left out, and right wordy answers.
-    """
+    """Return the notes on tasks files: differences of wordings, questions cut or left out, right but wordy answers."""
     lines = []
     for case in document.cases:
         name = f"{case.task} at {format_length(case.length)}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
@@ -19,7 +19,7 @@ FOLDER = SUBJECT.key
 @pytest.fixture
 def heartbeats(tmp_path: Path) -> Iterator[list[Heartbeat]]:
     with ExitStack() as stack:
-        yield [stack.enter_context(Heartbeat(tmp_path, "run")) for _ in range(2)]
+        yield [stack.enter_context(closing(Heartbeat(tmp_path, "run"))) for _ in range(2)]
 
 
 def hidden(file: Path) -> Path:

@@ -25,8 +25,7 @@ from longctx.plugins.report.charts import (
 )
 from longctx.plugins.report.document import document
 from longctx.plugins.report.html.page import resource
-from longctx.plugins.report.sections.failures import failure_table
-from longctx.plugins.report.sections.scores import setting_series
+from longctx.plugins.report.sections.scores import failure_table, setting_series
 from tests.helpers.report_records import report_of
 from tests.helpers.reports import run_summary
 

@@ -23,8 +23,8 @@ from longctx.plugins.report.html.page import page
 from longctx.plugins.report.markdown import markdown, markdown_text
 from longctx.plugins.report.sections.comparison import comparison_notes, difference_text
 from longctx.plugins.report.sections.engine import cost_text
-from longctx.plugins.report.sections.failures import failure_notes
 from longctx.plugins.report.sections.gates import MOST_GATES, warning_texts
+from longctx.plugins.report.sections.scores import failure_notes
 from longctx.plugins.report.terminal import terminal_summary
 from tests.helpers.pages import page_of, tables_of
 from tests.helpers.reports import NASTY, markdown_rows, run_summary, shown

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from pytrec_eval import RelevanceEvaluator
 from rouge_score.rouge_scorer import RougeScorer
 
-from longctx.fixtures.scoring.ranking import ndcg, parse_ranking
 from longctx.fixtures.scoring.rouge import rouge_l
+from longctx.fixtures.tasks.helmet.rerank import ndcg, parse_ranking
 
 IDENTIFIERS = st.sampled_from([str(number) for number in (*range(12), 7130104, 7130105, 8421)])
 RELEVANCE = st.dictionaries(IDENTIFIERS, st.integers(0, 3), max_size=12)

@@ -303,7 +303,7 @@ def test_a_worker_that_reads_other_content_than_the_run_planned_makes_no_sample(
     (case,) = plan(options_of(suite="tasks", lengths=(512,)), tasks, Corpora())
     write_rows(tmp_path / "rooms.jsonl", [*ROWS, LONG])
     own = load_tasks(files=[str(tmp_path / "own.toml")])
-    builder = SampleBuilder(tasks=own, formatters=lambda: (byte_formatter(), None), corpora=Corpora(), seed=0)
+    builder = SampleBuilder(tasks=own, load_formatters=lambda: (byte_formatter(), None), corpora=Corpora(), seed=0)
     with pytest.raises(CorpusError, match="the files of rooms changed after the run began; start it again"):
         builder.sample(case, 0)
     builder.close()
