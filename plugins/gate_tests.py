@@ -230,67 +230,70 @@ def _log_gates(session: pytest.Session, evaluation: Evaluation) -> None:
     bad = sorted(case for case, diagnosis in evaluation.diagnoses.items() if diagnosis.bad)
     tests += [_case_reports(case, evaluation.diagnoses[case], run.thresholds, place=place) for case in bad]
     for reports in tests:
-        # One by one, so that the percentage under -v never falls.
-        session.testscollected += 1
-        for report in reports:
-            session.config.hook.pytest_runtest_logreport(report=report)
+        log_test(session, reports)
     if session.exitstatus == pytest.ExitCode.OK and fails(run, evaluation):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 def _case_reports(case: str, diagnosis: Diagnosis, thresholds: Thresholds, *, place: str) -> TestReports:
     """Return the reports of a case that is below its floor or worse than the baseline."""
-    reason = diagnosis_text(diagnosis)
-    name = f"case[{case.partition('[')[2].rstrip(']')}]"
-    report, teardown = passed_report(name, place, "call"), passed_report(name, place, "teardown")
-    if case_blocks(diagnosis, thresholds):
-        report.outcome, report.longrepr = "failed", f"{case}: fail: {reason}"
-    else:
-        report.outcome, report.longrepr, report.wasxfail = "skipped", f"{case}: fail: {reason}", REPORTED_ONLY + reason
-    return _named(report, teardown, "fail" if report.failed else "reported (fail)")
+    reason, is_blocking = diagnosis_text(diagnosis), case_blocks(diagnosis, thresholds)
+    reports = passed_reports(f"case[{case.partition('[')[2].rstrip(']')}]", place)
+    _fail(reports[0], f"{case}: fail: {reason}", reason, is_blocking=is_blocking)
+    return named(reports, GATE_WORD, "fail" if is_blocking else "reported (fail)")
 
 
 def _gate_reports(verdict: Verdict, *, place: str, narrowed: bool) -> TestReports:
     """Return the reports of a gate's test in the file `place`: failed, passed, or skipped if it was not measured."""
     reason = reason_text(verdict)
-    line = f"{verdict.name}: {verdict.verdict}: {reason}"
-    name = f"gate[{verdict.name}]"
     names = ("kind", "measured", "required", "samples", "of", "verdict", "blocking")
     properties = [(name, value) for name in names if (value := getattr(verdict, name)) is not None]
     properties.append(("reason", reason))
     pairs = {name: getattr(verdict, name) for name in ("interval", "model_interval", "haystack_correlation")}
     properties += [(name, "{} {}".format(*pair)) for name, pair in pairs.items() if pair is not None]
-    report, teardown = (
-        passed_report(name, place, "call", properties),
-        passed_report(name, place, "teardown", properties),
-    )
-    if blocks(verdict, narrowed=narrowed):
-        report.outcome, report.longrepr = "failed", line
-    elif verdict.verdict in ("fail", "error"):
-        report.outcome, report.longrepr = "skipped", line
-        report.wasxfail = REPORTED_ONLY + reason
-    elif verdict.verdict != "pass":
-        report.outcome, report.longrepr = "skipped", (place, 1, f"Skipped: {reason}")
+    reports = passed_reports(f"gate[{verdict.name}]", place, properties)
     word: str = verdict.verdict
-    return _named(report, teardown, word if verdict.blocking else f"reported ({word})")
+    is_blocking = blocks(verdict, narrowed=narrowed)
+    if is_blocking or word in ("fail", "error"):
+        _fail(reports[0], f"{verdict.name}: {word}: {reason}", reason, is_blocking=is_blocking)
+    elif word != "pass":
+        reports[0].outcome, reports[0].longrepr = "skipped", (place, 1, f"Skipped: {reason}")
+    return named(reports, GATE_WORD, word if verdict.blocking else f"reported ({word})")
 
 
-def _named(report: pytest.TestReport, teardown: pytest.TestReport, word: str) -> TestReports:
-    for phase in (report, teardown):
-        setattr(phase, GATE_WORD, word)
-    return report, teardown
+def _fail(report: pytest.TestReport, line: str, reason: str, *, is_blocking: bool) -> None:
+    """Let a report fail with a line, or only show the failure."""
+    report.outcome, report.longrepr = "failed" if is_blocking else "skipped", line
+    if not is_blocking:
+        report.wasxfail = REPORTED_ONLY + reason
 
 
-def passed_report(
-    name: str, place: str, when: Literal["call", "teardown"], properties: Sequence[tuple[str, object]] = ()
-) -> pytest.TestReport:
-    """Return the report of a passed test that no file contains: of a gate, a case or a property of the engine."""
-    return pytest.TestReport(
-        nodeid=f"{place}::{name}",
-        location=(place, None, name),
-        keywords={"gate": 1},
-        outcome="passed",
-        longrepr=None,
-        when=when,
-        user_properties=list(properties),
-    )
+def passed_reports(name: str, place: str, properties: Sequence[tuple[str, object]] = ()) -> TestReports:
+    """Return the reports of a passed test that no file contains: of a gate, a case or a property of the engine."""
+
+    def report(when: Literal["call", "teardown"]) -> pytest.TestReport:
+        return pytest.TestReport(
+            nodeid=f"{place}::{name}",
+            location=(place, None, name),
+            keywords={"gate": 1},
+            outcome="passed",
+            longrepr=None,
+            when=when,
+            user_properties=list(properties),
+        )
+
+    return report("call"), report("teardown")
+
+
+def named(reports: TestReports, attribute: str, word: str) -> TestReports:
+    """Return the reports with a word for the terminal in an attribute."""
+    for report in reports:
+        setattr(report, attribute, word)
+    return reports
+
+
+def log_test(session: pytest.Session, reports: TestReports) -> None:
+    """Log a test that no file contains, and count it only now, so that the percentage under -v never falls."""
+    session.testscollected += 1
+    for report in reports:
+        session.config.hook.pytest_runtest_logreport(report=report)

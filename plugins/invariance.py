@@ -17,7 +17,7 @@ from longctx.fixtures.engines.verified import VerifiedEngine
 from longctx.fixtures.installation import CASES_DIRECTORY
 from longctx.fixtures.records import PropertyFinding, Sample
 from longctx.fixtures.tasks.task import CannotFit
-from longctx.plugins.gate_tests import passed_report
+from longctx.plugins.gate_tests import log_test, named, passed_reports
 from longctx.plugins.journal import JournalError
 from longctx.plugins.measure import engines_of, failure, worker_of
 from longctx.plugins.runner.samples import SampleBuilder
@@ -95,18 +95,14 @@ def pytest_sessionfinish(session: pytest.Session) -> Generator[None, None, None]
     """Log every property as a test before any report is written."""
     findings = session.config.stash.get(INVARIANCE, ())
     for finding in findings:
-        session.testscollected += 1
         facts: dict[str, Any] = msgspec.to_builtins(finding)
         properties = [(key, value) for key, value in facts.items() if value is not None]
-        name = f"invariance[{finding.name}]"
-        report, teardown = (passed_report(name, PLACE, when, properties) for when in ("call", "teardown"))
+        reports = passed_reports(f"invariance[{finding.name}]", PLACE, properties)
         if finding.verdict == "fail":
-            report.outcome, report.longrepr = "failed", finding.line
+            reports[0].outcome, reports[0].longrepr = "failed", finding.line
         elif finding.verdict == "skipped":
-            report.outcome, report.longrepr = "skipped", (PLACE, 1, f"Skipped: {finding.reason}")
-        for phase in (report, teardown):
-            setattr(phase, PROPERTY_WORD, finding.verdict)
-            session.config.hook.pytest_runtest_logreport(report=phase)
+            reports[0].outcome, reports[0].longrepr = "skipped", (PLACE, 1, f"Skipped: {finding.reason}")
+        log_test(session, named(reports, PROPERTY_WORD, finding.verdict))
     failed = any(finding.verdict == "fail" for finding in findings)
     if session.exitstatus == pytest.ExitCode.OK and failed:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED

@@ -26,7 +26,7 @@ from longctx.fixtures.shown_text import shown_columns, visible, visible_data, vi
 from longctx.plugins.collection import usage_error
 from longctx.plugins.config.invocation import typed_command
 from longctx.plugins.config.options import PATHS, REPORT_OPTIONS, RUN_OPTIONS, Option
-from longctx.plugins.gate_tests import passed_report
+from longctx.plugins.gate_tests import passed_reports
 from longctx.plugins.report.document import RunSummary, document
 from longctx.plugins.report.markdown import markdown
 from longctx.plugins.report.sample_files import inspect_logs, sample_lines
@@ -328,10 +328,10 @@ def _add_failed_run(xml: Any, verdict: ReportVerdict) -> None:
     """Add a failed test for a run that ended badly without one, such as by Ctrl-C: CI would show it as passed."""
     if not verdict.exit_code or xml.stats["failure"] + xml.stats["error"]:
         return
-    call = passed_report("run", "longctx", "call")
+    call, teardown = passed_reports("run", "longctx")
     call.outcome, call.longrepr = "failed", next(iter(verdict.reasons), f"exit code {verdict.exit_code}")
     xml.pytest_runtest_logreport(call)
-    xml.pytest_runtest_logreport(passed_report("run", "longctx", "teardown"))
+    xml.pytest_runtest_logreport(teardown)
 
 
 def describe_in_junit(xml: Any, document: JsonReport) -> None:

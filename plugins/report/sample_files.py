@@ -74,12 +74,7 @@ def _record(sample: PairedSample) -> dict[str, Any]:
     generation = msgspec.to_builtins(outcome.generation)
     return {
         "case": case.id,
-        "suite": case.suite,
-        "category": case.category,
-        "task": case.task,
-        "length": case.length,
-        "source": case.source,
-        "version": case.version,
+        **{name: getattr(case, name) for name in ("suite", "category", "task", "length", "source", "version")},
         "planned": case.samples,
         "group": case.group,
         "haystack": case.haystack(outcome.index),

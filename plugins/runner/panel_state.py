@@ -43,6 +43,12 @@ class PanelState:
         self._likelihood_rules = build_rules(run.thresholds, scope, self.panels)
         self._keys: dict[PanelKey, Mapping[SampleRef, str]] = {}
         self._likelihood_keys: dict[PanelKey, Mapping[SampleRef, str]] = {}
+        for place, panel in self.panels.items():
+            keys = {ref: run.key(panel.cases[ref.case_id], ref.sample_index) for ref in panel.order}
+            self._keys[place] = keys
+            if run.options.signal != "answers":
+                gold = [ref for ref in keys if panel.cases[ref.case_id].has_gold]
+                self._likelihood_keys[place] = {ref: likelihood_key(keys[ref]) for ref in gold}
         # A waiting worker calls `status` of every panel again and again, mostly without a new result in between.
         self._statuses: dict[tuple[object, ...], tuple[tuple[object, ...], PanelStatus]] = {}
         self._looks: tuple[list[PanelStatus], Mapping[PanelKey, PanelLooks]] | None = None
@@ -52,12 +58,7 @@ class PanelState:
         return {role: journal.subject.execution for role, journal in self.journals.items()}
 
     def keys(self, panel: Panel) -> Mapping[SampleRef, str]:
-        place = (panel.family, panel.length)
-        if place not in self._keys:
-            self._keys[place] = {
-                sample: self.run.key(panel.cases[sample.case_id], sample.sample_index) for sample in panel.order
-            }
-        return self._keys[place]
+        return self._keys[panel.family, panel.length]
 
     def refresh(self, *, thorough: bool = False) -> None:
         """Read the new lines of all journals, see `Journal.refresh`; raise JournalError."""
@@ -70,13 +71,8 @@ class PanelState:
         return {sample: entries[key].score for sample, key in self.keys(panel).items() if key in entries}
 
     def likelihood_keys(self, panel: Panel) -> Mapping[SampleRef, str]:
-        """Return the journal keys of the likelihoods of the panel's gold answers."""
-        place = (panel.family, panel.length)
-        if place not in self._likelihood_keys:
-            self._likelihood_keys[place] = {
-                ref: likelihood_key(key) for ref, key in self.keys(panel).items() if panel.cases[ref.case_id].has_gold
-            }
-        return self._likelihood_keys[place]
+        """Return the journal keys of the likelihoods of the panel's gold answers; none for a run of answers alone."""
+        return self._likelihood_keys.get((panel.family, panel.length), {})
 
     def likelihoods(self, panel: Panel, role: ModelRole = "model") -> dict[SampleRef, Likelihood]:
         known = self.journals[role].likelihoods

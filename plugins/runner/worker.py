@@ -40,19 +40,20 @@ class Stopwatch:
 
     def __init__(self) -> None:
         self._seconds: defaultdict[str, float] = defaultdict(float)
-        self._running: list[str] = []
-        self._since = 0.0
+        self._inner_seconds = 0.0
+        """The time of the activities that ended inside the one that is running."""
 
     @contextmanager
     def measure(self, activity: str) -> Iterator[None]:
         """Count the time of the `with` block for an activity."""
-        self._count()
-        self._running.append(activity)
+        began, before = time.perf_counter(), self._inner_seconds
+        self._inner_seconds = 0.0
         try:
             yield
         finally:
-            self._count()
-            self._running.pop()
+            seconds = time.perf_counter() - began
+            self._seconds[activity] += seconds - self._inner_seconds
+            self._inner_seconds = before + seconds
 
     @contextmanager
     def measure_engine(self, engine: Engine) -> Iterator[None]:
@@ -74,12 +75,6 @@ class Stopwatch:
         """Return the seconds since the last call by activity, none of which is running."""
         seconds, self._seconds = dict(self._seconds), defaultdict(float)
         return seconds
-
-    def _count(self) -> None:
-        now = time.perf_counter()
-        if self._running:
-            self._seconds[self._running[-1]] += now - self._since
-        self._since = now
 
 
 class Stopped(RuntimeError):

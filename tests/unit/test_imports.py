@@ -138,7 +138,7 @@ PURE = (
     "fixtures.tasks", "fixtures.scoring", "fixtures.corpora", "fixtures.corpora.synthetic.archive",
     "fixtures.checkpoints.checkpoint",
     *(f"fixtures.scoring.{name}" for name in
-         ("match", "parsing", "rouge", "ranking", "citations", "choice", "synthetic", "judge")),
+         ("match", "parsing", "rouge", "citations", "choice", "synthetic", "judge")),
     *(f"plugins.evidence.{name}" for name in
         ("e_process", "statistics", "sign_flips", "effective_length", "clusters", "sequential", "points",
          "likelihood_estimates")),

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from longctx.plugins.config.run import Run
-from longctx.plugins.gate_tests import passed_report
+from longctx.plugins.gate_tests import passed_reports
 from longctx.plugins.stash import GATE_WORD, RUN
 from longctx.plugins.status_words import INTERRUPTION, pytest_configure, pytest_report_teststatus
 
@@ -23,7 +23,7 @@ def config(*, verbosity: int = 0, preflight: bool = False) -> Any:
 
 
 def gate_report(word: str, outcome: str) -> pytest.TestReport:
-    report = passed_report("gate[g]", "thresholds.toml", "call")
+    report = passed_reports("gate[g]", "thresholds.toml")[0]
     report.outcome = outcome  # type: ignore[assignment]  # a word of pytest's
     setattr(report, GATE_WORD, word)
     return report
@@ -68,7 +68,7 @@ def test_a_case_is_measured_and_not_passed(outcome: str, preflight: bool, status
 
 
 def test_other_tests_keep_the_words_of_pytest() -> None:
-    assert pytest_report_teststatus(passed_report("test_a", "test_a.py", "call"), config()) is None
+    assert pytest_report_teststatus(passed_reports("test_a", "test_a.py")[0], config()) is None
 
 
 def line_of(stats: dict[str, list[Any]], given: Any) -> tuple[str, str]:
