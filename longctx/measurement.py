@@ -33,11 +33,10 @@ from longctx.plugins.config.run import Run
 from longctx.plugins.journal import Heartbeat, Journal, JournalError
 from longctx.plugins.report.document import RunSummary, document
 from longctx.plugins.report.sample_files import sample_lines
-from longctx.plugins.runner.batches import ModelUnderTest
 from longctx.plugins.runner.results import CaseReport, Controller, fails, journal_subject
 from longctx.plugins.runner.samples import SampleBuilder
 from longctx.plugins.runner.start_worker import open_engine
-from longctx.plugins.runner.worker import Worker
+from longctx.plugins.runner.worker import ModelUnderTest, Worker
 
 # Of every weight, evenly spaced; training changes all of them.
 SAMPLED_ELEMENTS = 4096

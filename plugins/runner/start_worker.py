@@ -27,10 +27,9 @@ from longctx.plugins.config.models import load_baseline_formatter, load_formatte
 from longctx.plugins.config.run import Run, finished_journal
 from longctx.plugins.config.server_turns import ServerTurn
 from longctx.plugins.journal import Heartbeat, Journal, JournalError, JudgeReplies, probe_file_system
-from longctx.plugins.runner.batches import ModelUnderTest
 from longctx.plugins.runner.results import journal_subject
 from longctx.plugins.runner.samples import SampleBuilder
-from longctx.plugins.runner.worker import Worker
+from longctx.plugins.runner.worker import ModelUnderTest, Worker
 from longctx.plugins.verdicts.panels import ModelRole
 
 

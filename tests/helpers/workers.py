@@ -18,10 +18,9 @@ from longctx.fixtures.tokenization.load import load_tokenizer
 from longctx.fixtures.tokenization.prompts import PromptFormatter
 from longctx.plugins.config.run import Run
 from longctx.plugins.journal import Heartbeat, Journal, Subject
-from longctx.plugins.runner.batches import ModelUnderTest
 from longctx.plugins.runner.results import CaseReport, read_measured
 from longctx.plugins.runner.samples import SampleBuilder
-from longctx.plugins.runner.worker import Worker
+from longctx.plugins.runner.worker import ModelUnderTest, Worker
 from longctx.plugins.thresholds.read import load_thresholds
 from longctx.plugins.thresholds.records import SHIPPED
 from tests.helpers.checkpoints import edit_json

@@ -248,7 +248,7 @@ def test_the_next_requests_are_in_flight_while_an_answer_is_scored_and_their_ans
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An idle server costs money, and a discarded answer would have to be computed again."""
-    monkeypatch.setattr("longctx.plugins.runner.batches.FEW_SAMPLES_LEFT", 0)
+    monkeypatch.setattr("longctx.plugins.runner.worker.FEW_SAMPLES_LEFT", 0)
     model = calibration_checkpoint("512")
     requests_in_flight: list[int] = []
     with guessing() as (server, guesser):

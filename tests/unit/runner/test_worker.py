@@ -20,8 +20,7 @@ from longctx.plugins.config.run_facts import Baseline
 from longctx.plugins.evidence.clusters import SampleRef
 from longctx.plugins.journal import Heartbeat, Journal, Subject
 from longctx.plugins.journal.lines import LostClaim, encode_line
-from longctx.plugins.runner.batches import FEW_SAMPLES_LEFT, ModelUnderTest, claim_samples
-from longctx.plugins.runner.worker import Worker
+from longctx.plugins.runner.worker import FEW_SAMPLES_LEFT, ModelUnderTest, Worker, claim_samples
 from longctx.plugins.verdicts.panels import ModelRole, Panel, PanelStatus
 from tests.helpers.queues import compare_panels
 from tests.helpers.runs import calibration_checkpoint
