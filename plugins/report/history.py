@@ -9,7 +9,7 @@ import json
 import math
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -30,7 +30,6 @@ from longctx.plugins.report.charts import (
     value_axis,
 )
 from longctx.plugins.report.html.page import render
-from longctx.plugins.report.sections.suites import frontier_means
 from longctx.plugins.report.tables import (
     Cell,
     Row,
@@ -156,19 +155,13 @@ def mean_tracks(reports: Sequence[StepReport]) -> list[Series]:
             threshold=rulers[-1].threshold,
             verdicts=tuple(ruler.verdicts.get(key) for ruler in rulers),
         ))  # fmt: skip
-    categories = [document.helmet.categories if document.helmet else {} for document in documents]
-    tracks += _category_tracks("HELMET ", categories)
-    tracks += _category_tracks("", [frontier_means(document) for document in documents])
+    helmets = [document.helmet.categories if document.helmet else {} for document in documents]
+    frontiers = [document.frontier.categories if document.frontier else {} for document in documents]
+    for family, tables in (("HELMET ", helmets), ("", frontiers)):
+        for name in dict.fromkeys(name for table in tables for name in table):
+            means = tuple(common_means([table.get(name, {}) for table in tables]))
+            tracks.append(Series(name=f"{family}{name}", values=means, intervals=(None,) * len(means)))
     return _measured(tracks)
-
-
-def _category_tracks(family: str, tables: Sequence[Mapping[str, ByLength]]) -> Iterator[Series]:
-    names: dict[str, None] = {}
-    for table in tables:
-        names |= dict.fromkeys(table)
-    for name in names:
-        means = tuple(common_means([table.get(name, {}) for table in tables]))
-        yield Series(name=f"{family}{name}", values=means, intervals=(None,) * len(means))
 
 
 def gate_tracks(reports: Sequence[StepReport]) -> list[Series]:

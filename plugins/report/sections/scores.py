@@ -6,10 +6,8 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from statistics import fmean
-from typing import get_args
 
 from longctx.fixtures.lengths import format_length
-from longctx.fixtures.records import FailureKind
 from longctx.fixtures.records.report import JsonReport, ReportCase
 from longctx.fixtures.shown_text import one_line
 from longctx.plugins.report.charts import MOST_LINES, Series, difference_class, series_of, shade
@@ -38,13 +36,12 @@ LOW_FILL, MOST_NAMED = 75, 3
 INTERVALS = ("these samples", "the model")
 TEXT_WIDTH = 28
 MOST_KINDS = 2
-# Kinds of failure from nearly right to no answer at all; a kind that is not in this order comes last.
+# Kinds of failure from nearly right to no answer at all.
 RIGHT = "right"
 ORDER = (
     RIGHT, "right but wordy", "incomplete", "distractor", "wrong instance", "copied", "from memory", "wrong", "refused",
     "unfinished thinking", "empty",
 )  # fmt: skip
-KINDS = tuple(dict.fromkeys((*ORDER, *get_args(FailureKind))))
 
 
 def is_rough(case: ReportCase) -> bool:
@@ -302,7 +299,7 @@ def failure_table(document: JsonReport) -> Table:
             counts[RIGHT] = sum(case.samples for case in cases) - counts.total()
             if counts.total():
                 results[f"{suite} {short_length(length)}"] = counts
-    kinds = [kind for kind in KINDS if any(counts[kind] for counts in results.values())]
+    kinds = [kind for kind in ORDER if any(counts[kind] for counts in results.values())]
     rows = []
     for name, counts in results.items():
         total = counts.total()

@@ -84,7 +84,7 @@ def means(document: JsonReport) -> list[Mean]:
     if document.helmet is not None:
         parts.append(("helmet", document.helmet.categories))
         totals["helmet"] = ("average", document.helmet.average)
-    parts.append((FRONTIER, frontier_means(document)))
+    parts.append((FRONTIER, document.frontier.categories if document.frontier else {}))
     # A category with one set has no mean of its own.
     sets = {(case.suite, case.category, case.task) for case in document.cases}
     sizes = Counter((suite, category) for suite, category, _ in sets)
@@ -99,12 +99,6 @@ def means(document: JsonReport) -> list[Mean]:
     return [mean for mean in measured if any(score is not None for score in mean.scores.values())]
 
 
-def frontier_means(document: JsonReport) -> dict[str, ByLength]:
-    """Return the means of a document's frontier categories by length; reports of older versions have none."""
-    section = document.frontier
-    return dict(section.categories) if section else {}
-
-
 def helmet(
     evaluation: Evaluation, planned: Sequence[Case], unavailable: Mapping[str, str], run: RunFacts
 ) -> HelmetSummary | None:
@@ -116,15 +110,25 @@ def helmet(
     cases = [case for case in planned if case.suite == "helmet"]
     if not cases:
         return None
-    lengths = evaluation.measured.scope.lengths
+    measured = evaluation.measured
+    lengths = [str(length) for length in measured.scope.lengths]
     scores: dict[str, ByLength] = {}
     intervals = {}
     for category, findings in evaluation.categories.items():
         scores[category] = {str(length): finding.measured for length, finding in findings.items()}
         intervals[category] = {str(length): finding.interval for length, finding in findings.items()}
     datasets: dict[str, dict[str, float | None]] = {}
+    missing: dict[str, dict[str, dict[str, str]]] = {}
+    for category in CATEGORIES:
+        missing[category] = {length: {} for length in lengths}
     for case in cases:
-        datasets.setdefault(case.task, {})[str(case.length)] = _score(evaluation, case)
+        length, result, score = str(case.length), measured.results.get(case.id), _score(evaluation, case)
+        datasets.setdefault(case.task, {})[length] = score
+        if score is None:
+            is_selected = case.task in measured.scope.cases_at(case.length)
+            reason = unavailable.get(case.id) or (result.error if result else None)
+            reason = reason or ("no sample was started" if is_selected else NOT_SELECTED)
+            missing[case.category][length][case.task] = reason
     return HelmetSummary(
         scoring="paper" if run.options.scoring == "paper" else "strict",
         rubrics=run.rubrics,
@@ -132,31 +136,10 @@ def helmet(
         intervals=intervals,
         datasets=datasets,
         confidence=1 - ESTIMATE_ALPHA,
-        average={
-            str(length): _mean_of_all(by_length[str(length)] for by_length in scores.values()) for length in lengths
-        },
+        average={length: _mean_of_all(by_length[length] for by_length in scores.values()) for length in lengths},
         sources={case.task: case.source for case in cases if case.id not in unavailable},
-        missing={
-            category: {str(length): _missing(evaluation, cases, unavailable, category, length) for length in lengths}
-            for category in CATEGORIES
-        },
+        missing=missing,
     )
-
-
-def _missing(
-    evaluation: Evaluation, cases: Sequence[Case], unavailable: Mapping[str, str], category: str, length: int
-) -> dict[str, str]:
-    """Return the data sets of a category that have no score at a length, with the reason."""
-    selected = evaluation.measured.scope.cases_at(length)
-    reasons = {}
-    for case in cases:
-        if (case.category, case.length) != (category, length):
-            continue
-        result = evaluation.measured.results.get(case.id)
-        if result is None or result.score is None:
-            reason = unavailable.get(case.id) or (result.error if result else None)
-            reasons[case.task] = reason or ("no sample was started" if case.task in selected else NOT_SELECTED)
-    return reasons
 
 
 def frontier(evaluation: Evaluation, planned: Sequence[Case]) -> FrontierSummary | None:
@@ -164,16 +147,22 @@ def frontier(evaluation: Evaluation, planned: Sequence[Case]) -> FrontierSummary
     cases = [case for case in planned if case.suite == FRONTIER]
     if not cases:
         return None
-    categories = {
-        category: means_by_length(evaluation, [case for case in cases if case.category == category])
-        for category in dict.fromkeys(case.category for case in cases)
-        if category != CONTROLS
-    }
-    outcomes = {}
+    categories = {}
+    for category in dict.fromkeys(case.category for case in cases if case.category != CONTROLS):
+        categories[category] = means_by_length(evaluation, [case for case in cases if case.category == category])
+    replies, unanswerable = list[ReplyResult](), list[UnanswerableResult]()
+    lenient: dict[str, dict[str, float | None]] = {}
     for case in cases:
         result = evaluation.measured.results.get(case.id)
-        if result is not None and result.outcomes:
-            outcomes[case] = result.outcomes
+        if result is None or not result.outcomes:
+            continue
+        if case.category == "mrcr":
+            replies.append(_replies(case, result.outcomes))
+        elif case.category == "absence":
+            unanswerable.append(_unanswerable(case, result.outcomes))
+        elif case.category == "graphs":
+            mean = _mean_points(outcome.score.parts.get(LENIENT_PART) for outcome in result.outcomes)
+            lenient.setdefault(case.task, {})[str(case.length)] = mean
     scores = {(case.task, case.length): _score(evaluation, case) for case in cases}
     lengths = evaluation.measured.scope.lengths
     return FrontierSummary(
@@ -182,11 +171,9 @@ def frontier(evaluation: Evaluation, planned: Sequence[Case]) -> FrontierSummary
         relative_lengths={category: relative_length(means) for category, means in categories.items()},
         ladders=_ladders(scores, lengths),
         twins=_twins(scores, lengths),
-        replies=tuple(_replies(case, samples) for case, samples in outcomes.items() if case.category == "mrcr"),
-        unanswerable=tuple(
-            _unanswerable(case, samples) for case, samples in outcomes.items() if case.category == "absence"
-        ),
-        lenient=_lenient(outcomes),
+        replies=tuple(replies),
+        unanswerable=tuple(unanswerable),
+        lenient=lenient,
     )
 
 
@@ -216,17 +203,6 @@ def _twins(scores: Mapping[tuple[str, int], float | None], lengths: Sequence[int
         if score is not None and other is not None:
             results.append(TwinResult(task=task, twin=twin, length=length, difference=other - score))
     return tuple(results)
-
-
-def _lenient(outcomes: Mapping[Case, Sequence[Outcome]]) -> dict[str, dict[str, float | None]]:
-    """Return by graph task and length the mean of the lenient readings of its answers."""
-    means: dict[str, dict[str, float | None]] = {}
-    for case, samples in outcomes.items():
-        if case.category == "graphs":
-            readings = (outcome.score.parts.get(LENIENT_PART) for outcome in samples)
-            mean = _mean_of_all(readings)
-            means.setdefault(case.task, {})[str(case.length)] = None if mean is None else to_points(mean)
-    return means
 
 
 def relative_length(scores: ByLength) -> int | None:
@@ -261,8 +237,7 @@ def _unanswerable(case: Case, outcomes: Sequence[Outcome]) -> UnanswerableResult
     """Return the scores of the questions that the text answers and of those that it does not answer."""
 
     def rate(kind: str) -> float | None:
-        mean = _mean_of_all(outcome.score.value for outcome in outcomes if kind in outcome.score.parts)
-        return None if mean is None else to_points(mean)
+        return _mean_points(outcome.score.value for outcome in outcomes if kind in outcome.score.parts)
 
     return UnanswerableResult(length=case.length, present=rate("present"), absent=rate("absent"))
 
@@ -344,6 +319,11 @@ def _mean_of_all(values: Iterable[float | None]) -> float | None:
     values = list(values)
     known = [value for value in values if value is not None]
     return math.fsum(known) / len(known) if known and len(known) == len(values) else None
+
+
+def _mean_points(values: Iterable[float | None]) -> float | None:
+    mean = _mean_of_all(values)
+    return None if mean is None else to_points(mean)
 
 
 def _score(evaluation: Evaluation, case: Case) -> float | None:

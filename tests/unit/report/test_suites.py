@@ -26,7 +26,6 @@ from longctx.plugins.report.sections.scores import part_table
 from longctx.plugins.report.sections.suites import (
     CONTROLS,
     LADDERS,
-    frontier_means,
     frontier_notes,
     question_notes,
     relative_length,
@@ -82,9 +81,10 @@ def report() -> JsonReport:
 def test_the_report_is_valid_and_its_means_are_of_its_own(report: JsonReport) -> None:
     schema = json.loads(files("longctx.plugins.report").joinpath("schema.json").read_text())
     jsonschema.validate(report_data(report), schema)
-    assert frontier_means(report)["graphs"] == {"4096": 100}
-    assert CONTROLS not in frontier_means(report)
-    assert frontier_means(report)["association"] == {"4096": 62.5}
+    assert report.frontier is not None
+    assert report.frontier.categories["graphs"] == {"4096": 100}
+    assert CONTROLS not in report.frontier.categories
+    assert report.frontier.categories["association"] == {"4096": 62.5}
     assert report.helmet is None
     assert set(report.ruler.scores.values()) == {None}
     assert scalars(report)["frontier/association/4k"] == 62.5
