@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from argparse import SUPPRESS
 from collections.abc import Sequence
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
-from typing import NoReturn
+from typing import Literal, NoReturn
 
 import pytest
 
@@ -82,7 +83,7 @@ def pytest_configure(config: pytest.Config) -> None:
                 is_narrowed=bool(selection.strip() or option.markexpr or option.tasks),
                 selection=selection,
                 add_cleanup=config.add_cleanup,
-                announce=(lambda line: None) if config.get_verbosity() < 0 else partial(_announce, config),
+                announce=partial(announce, config),
             )
         )
         _check_selection(config, config.stash[RUN])
@@ -97,11 +98,13 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.maxschedchunk = 1
 
 
-def _announce(config: pytest.Config, line: str) -> None:
-    # A server may be started while pytest captures the output of a test.
+def announce(config: pytest.Config, line: str, stream: Literal["stdout", "stderr"] = "stdout") -> None:
+    """Print a line, also while pytest captures the output of a test, unless the run is quiet."""
+    if config.get_verbosity() < 0:
+        return
     capture = config.pluginmanager.get_plugin("capturemanager")
     with capture.global_and_fixture_disabled() if capture else nullcontext():
-        print_line(line)
+        print_line(line, getattr(sys, stream))
 
 
 def _check_selection(config: pytest.Config, run: Run) -> None:

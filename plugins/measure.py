@@ -13,7 +13,7 @@ import pytest
 
 from longctx.fixtures.engines import EngineError
 from longctx.fixtures.records import Case
-from longctx.plugins.collection import case_of, cases_of, usage_error
+from longctx.plugins.collection import announce, case_of, cases_of, usage_error
 from longctx.plugins.journal import FileSystemFault, JournalError, probe_file_system
 from longctx.plugins.journal.file_system import journal_error, make_directory
 from longctx.plugins.journal.subjects import has_results
@@ -133,7 +133,13 @@ def worker_of(session: pytest.Session) -> Worker:
 
 def engines_of(config: pytest.Config) -> Engines:
     slot = getattr(config, "workerinput", {}).get("longctx_slot", 0)
-    return config.stash.setdefault(_ENGINES, Engines(config.stash[RUN], slot=slot))
+
+    def say(line: str) -> None:
+        # One worker speaks for all; the line of a test is unfinished. Only stderr of a worker is seen.
+        for part in ("", line) if slot == 0 else ():
+            announce(config, part, "stderr")
+
+    return config.stash.setdefault(_ENGINES, Engines(config.stash[RUN], slot=slot, announce=say))
 
 
 @pytest.hookimpl(wrapper=True)

@@ -22,10 +22,11 @@ from longctx.fixtures.engines import EngineError
 from longctx.fixtures.engines.openai.canaries import ANSWER_TOKENS, TEXTS, first_answers
 from longctx.fixtures.engines.openai.endpoint import Endpoint, ServerSettings, StartedServer, connect
 from longctx.fixtures.engines.openai.log_probabilities import require_log_probabilities
-from longctx.fixtures.engines.openai.probe import LONG, is_ready, probe_endpoint
+from longctx.fixtures.engines.openai.probe import LONG, Probe, is_ready
 from longctx.fixtures.engines.openai.server_process import ServeError, ServerProcess, free_port, split_command
 from longctx.fixtures.engines.verified import load_unchanged
-from longctx.fixtures.http.keys import contains_key, is_base_url
+from longctx.fixtures.http.completion import Api
+from longctx.fixtures.http.keys import is_base_url, redact
 from longctx.fixtures.http.retry import RequestFailure, RetryPolicy, TimeBudget
 from longctx.fixtures.records import Options
 from longctx.fixtures.seeding import stable_hash
@@ -85,7 +86,7 @@ def check_server(arguments: Namespace) -> None:
     if arguments.baseline_url is not None and not baseline:
         raise EngineError("--baseline-url: names the server of a baseline; give its checkpoint as --baseline")
     for flag, address in (("--base-url", url), ("--baseline-url", arguments.baseline_url)):
-        if address is None or (is_base_url(address) and not contains_key(address)):
+        if address is None or (is_base_url(address) and redact(address) == address):
             continue
         raise EngineError(
             f"{flag}: not of the form http(s)://host[:port]/path; give no user, password or query in it: "
@@ -134,7 +135,6 @@ def open_endpoint(run: Run, invocation: Invocation, baseline: Checkpoint | None 
     elif deadline is not None:
         # A run whose budget is spent still reports what its journal holds, for which it has to know the server.
         deadline = max(deadline, time.time() + min(options.request_timeout, PROBE_SECONDS))
-    budget = TimeBudget(deadline)
     # Under these names a server may list the model, the most likely first.
     names = (checkpoint.path, given, checkpoint.name) if is_on_disk(checkpoint) else (given,)
     tokenizer = load_tokenizer(checkpoint.path, trust_remote_code=options.trust_remote_code)
@@ -142,23 +142,17 @@ def open_endpoint(run: Run, invocation: Invocation, baseline: Checkpoint | None 
     encode = _prompt_encoder(options, formatter)
     connection = connect(str(url), timeout_seconds=min(options.request_timeout, PROBE_TIMEOUT_SECONDS))
     try:
-        with _waiting(str(url), started, invocation) as policy:
-            endpoint = probe_endpoint(
-                connection,
-                names=tuple(dict.fromkeys(names)),
-                served_name=served_name,
-                api="chat" if options.api == "chat" else "completions",
-                is_own_tokenizer=is_on_disk(checkpoint),
-                ids=encode,
-                retry_policy=policy,
-                budget=budget,
-                # Caches that outlive a server may hold what other weights have computed from the same texts.
-                salt=f"{checkpoint.fingerprint[:16]}-{uuid4().hex[:8]}",
-            )
+        with _waiting(str(url), started, TimeBudget(deadline), invocation) as policy:
+            api: Api = "chat" if options.api == "chat" else "completions"
+            # Caches that outlive a server may hold what other weights have computed from the same texts.
+            salt = f"{checkpoint.fingerprint[:16]}-{uuid4().hex[:8]}"
+            unknown = Endpoint(url=str(url), model=served_name or names[0], api=api, salt=salt)
+            probe = Probe(connection=connection, endpoint=unknown, ids=encode, policy=policy)
+            endpoint = probe.described(names, served_name, is_own_tokenizer=is_on_disk(checkpoint))
             endpoint = replace(endpoint, started=started, notes=_notes(endpoint, checkpoint, formatter))
             if options.signal == "answers":
                 return endpoint
-            method = require_log_probabilities(connection, endpoint, encode(LONG), policy, budget)
+            method = require_log_probabilities(connection, endpoint, encode(LONG), policy)
             return replace(endpoint, log_probabilities=method)
     except EngineError:
         if started is not None and not started.is_running():
@@ -169,12 +163,14 @@ def open_endpoint(run: Run, invocation: Invocation, baseline: Checkpoint | None 
 
 
 @contextmanager
-def _waiting(url: str, started: StartedServer | None, invocation: Invocation) -> Iterator[RetryPolicy]:
+def _waiting(
+    url: str, started: StartedServer | None, budget: TimeBudget, invocation: Invocation
+) -> Iterator[RetryPolicy]:
     """Yield the retries of requests before a run, and say after some seconds that the server is waited for, and why."""
     reasons = ["no reply yet"]
 
     def may_go_on(failure: RequestFailure) -> bool:
-        reasons.append(f"{failure.status}: {failure.message}" if failure.status else failure.message)
+        reasons.append(failure.reason)
         # These requests are short: what had no reply in time once has none.
         return failure.kind != "time-out" and (started is None or started.is_running())
 
@@ -182,7 +178,7 @@ def _waiting(url: str, started: StartedServer | None, invocation: Invocation) ->
     line.daemon = True
     line.start()
     try:
-        yield RetryPolicy(may_go_on=may_go_on)
+        yield RetryPolicy(may_go_on=may_go_on, budget=budget)
     finally:
         line.cancel()
 

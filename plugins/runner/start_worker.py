@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -40,9 +40,10 @@ class Engines:
     --serve are.
     """
 
-    def __init__(self, run: Run, *, slot: int) -> None:
+    def __init__(self, run: Run, *, slot: int, announce: Callable[[str], None]) -> None:
         self.run = run
         self.slot = slot
+        self._announce = announce
         self._loaded: dict[ModelRole, Engine | EngineError] = {}
         # Of vLLM: set once, because a process keeps the GPUs that it has used.
         self._gpus_are_chosen = False
@@ -80,8 +81,9 @@ class Engines:
             option = "--baseline" if role == "baseline" else "--model"
             try:
                 settings = run.engine_settings(role)
-                if isinstance(settings, ServerSettings) and self._endpoint is not None:
-                    settings = replace(settings, endpoint=self._endpoint)
+                if isinstance(settings, ServerSettings):
+                    endpoint = self._endpoint or settings.endpoint
+                    settings = replace(settings, endpoint=endpoint, announce=self._announce)
                 if isinstance(settings, HfSettings):
                     settings = replace(settings, device=_place(run, checkpoint, self.slot))
                 elif isinstance(settings, VllmSettings):

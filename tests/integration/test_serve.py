@@ -23,7 +23,7 @@ from longctx.fixtures.engines.hf.engine import load_hf_engine
 from longctx.fixtures.engines.hf.settings import HfSettings
 from longctx.fixtures.engines.openai.endpoint import Endpoint, ServerSettings, connect
 from longctx.fixtures.engines.openai.engine import OpenAIEngine
-from longctx.fixtures.engines.openai.probe import is_ready, probe_endpoint
+from longctx.fixtures.engines.openai.probe import Probe, is_ready
 from longctx.fixtures.engines.openai.server_process import ServeError, ServerProcess, free_port, split_command
 from longctx.fixtures.http.retry import RETRY_SECONDS
 from longctx.fixtures.tasks import TASKS
@@ -83,14 +83,13 @@ def url(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 def endpoint_of(url: str, model: Path) -> Endpoint:
     tokenizer = load_tokenizer(str(model))
-    return probe_endpoint(
-        connect(url, timeout_seconds=60),
-        names=(str(model),),
-        served_name=None,
-        api="completions",
-        is_own_tokenizer=True,
-        ids=lambda text: list(tokenizer(text, add_special_tokens=True, verbose=False)["input_ids"]),
-    )
+
+    def ids(text: str) -> list[int]:
+        return list(tokenizer(text, add_special_tokens=True, verbose=False)["input_ids"])
+
+    unknown = Endpoint(url=url, model=str(model), api="completions")
+    probe = Probe(connection=connect(url, timeout_seconds=60), endpoint=unknown, ids=ids)
+    return probe.described([str(model)], None, is_own_tokenizer=True)
 
 
 @pytest.mark.whole_loop

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import threading
 import time
@@ -11,9 +12,10 @@ import pytest
 
 from longctx.fixtures.engines import EngineError
 from longctx.fixtures.engines.openai import engine
+from longctx.fixtures.engines.openai.endpoint import ServerSettings
 from longctx.fixtures.http.connection import Connection
-from longctx.fixtures.http.retry import MOST_ATTEMPTS, Attempts, RequestFailure, RetryPolicy, TimeBudget
-from tests.helpers.clients import answers, asking, echo, endpoint_of, engine_of, refused
+from longctx.fixtures.http.retry import MOST_ATTEMPTS, RequestFailure, RetryPolicy
+from tests.helpers.clients import Words, answers, asking, echo, endpoint_of, engine_of, refused
 from tests.helpers.servers import ChatServer, Request, Response, chat_completion, in_json, text_completion
 
 pytestmark = pytest.mark.usefixtures("no_keys")
@@ -52,6 +54,11 @@ def test_a_request_that_fails_once_is_retried_with_the_same_result(server: ChatS
             1,
         ),
         (in_json({"error": {"message": "later"}}, status=429, Retry_After="900"), "when its rate limit allows", 1),
+        (
+            in_json({"error": {"message": "no credit", "code": "insufficient_quota"}}, status=429),
+            "answers 429 (no credit); pay for the account of LONGCTX_API_KEY",
+            1,
+        ),
         (in_json({"choices": []}), "an answer holds no choice", MOST_ATTEMPTS),
         (replace(RIGHT, body=RIGHT.body[:40]), "is no JSON object", MOST_ATTEMPTS),
         (
@@ -107,7 +114,7 @@ def test_a_name_that_is_looked_up_for_ever_is_a_time_out(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(socket, "getaddrinfo", look_up)
     connection = Connection("http://server.example/v1", None, timeout_seconds=0.2)
-    failure = connection.models(dict, Attempts(RetryPolicy(most_attempts=1), TimeBudget()))
+    failure = connection.models(dict, RetryPolicy(most_attempts=1))
     assert isinstance(failure, RequestFailure)
     assert failure.kind == "time-out"
     assert not ended.is_set()
@@ -139,6 +146,20 @@ def test_a_busy_server_is_waited_for_once(server: ChatServer, failing: Response)
     for prompt in ("three four", "five six", "seven eight"):
         assert refused(engine, prompt) == message
     assert len(server.requests) == request_count + 1
+
+
+def test_a_line_says_once_that_requests_fail_and_until_when_they_are_tried_again(
+    server: ChatServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "QUIET_SECONDS", 0.1)
+    lines: list[str] = []
+    server.answer = lambda _: in_json({"error": "loading"}, status=503)
+    settings = ServerSettings(endpoint=endpoint_of(server), announce=lines.append)
+    failing = engine.OpenAIEngine(settings, Words(), RetryPolicy(seconds=0.8))
+    refused(failing, "one two", "three four")
+    (line,) = lines
+    beginning = f"server {server.url}: requests fail (503: loading); they are tried again until "
+    assert re.fullmatch(re.escape(beginning) + r"\d\d:\d\d:\d\d", line)
 
 
 @pytest.mark.parametrize("api", ["completions", "chat"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ import pytest
 from longctx.fixtures.engines import EngineError
 from longctx.fixtures.engines.openai.endpoint import Endpoint, ServerSettings, connect
 from longctx.fixtures.engines.openai.engine import OpenAIEngine
-from longctx.fixtures.engines.openai.probe import probe_endpoint
+from longctx.fixtures.engines.openai.probe import Probe
 from longctx.fixtures.http.retry import RetryPolicy, TimeBudget
 from longctx.fixtures.records import Prompt
 from tests.fuzz.hostile_server import Behaviour, HostileServer
@@ -48,11 +49,10 @@ def key(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def probed(url: str, timeout_seconds: float) -> Endpoint:
-    connection = connect(url, timeout_seconds=timeout_seconds)
-    return probe_endpoint(
-        connection, names=["m"], served_name=None, api="completions", is_own_tokenizer=True, ids=words,
-        retry_policy=RETRIES, budget=TimeBudget(time.time() + MOST_SECONDS),
-    )  # fmt: skip
+    policy = replace(RETRIES, budget=TimeBudget(time.time() + MOST_SECONDS))
+    endpoint = Endpoint(url=url, model="m", api="completions")
+    probe = Probe(connection=connect(url, timeout_seconds=timeout_seconds), endpoint=endpoint, ids=words, policy=policy)
+    return probe.described(["m"], None, is_own_tokenizer=True)
 
 
 def answered(url: str, stage: str, timeout_seconds: float) -> Any:

@@ -13,7 +13,7 @@ import pytest
 from longctx.fixtures.engines import EngineError
 from longctx.fixtures.engines.openai.endpoint import LIMITS, Endpoint, ServerSettings, connect
 from longctx.fixtures.engines.openai.engine import OpenAIEngine
-from longctx.fixtures.engines.openai.probe import probe_endpoint
+from longctx.fixtures.engines.openai.probe import Probe
 from longctx.fixtures.http.retry import MOST_ATTEMPTS, RetryPolicy
 from longctx.fixtures.records import Prompt
 from tests.golden.engines import Letters
@@ -46,12 +46,18 @@ def count_characters(request: Request) -> Response:
     return chat_completion(" x", read=8 + sum(map(len, contents)) + end_tokens)
 
 
-def probed(server: ChatServer, timeout_seconds: float = 60, **changes: Any) -> Endpoint:
-    settings: dict[str, Any] = {
-        "names": NAMES, "served_name": None, "api": "completions", "is_own_tokenizer": True, "ids": characters,
-        "retry_policy": RetryPolicy(seconds=5),
-    }  # fmt: skip
-    return probe_endpoint(connect(server.url, timeout_seconds=timeout_seconds), **settings | changes)
+def probed(
+    server: ChatServer,
+    timeout_seconds: float = 60,
+    policy: RetryPolicy = RetryPolicy(seconds=5),
+    served_name: str | None = None,
+    is_own_tokenizer: bool = True,
+    **changes: Any,
+) -> Endpoint:
+    known: dict[str, Any] = {"url": server.url, "model": served_name or NAMES[0], "api": "completions"}
+    connection = connect(server.url, timeout_seconds=timeout_seconds)
+    probe = Probe(connection=connection, endpoint=Endpoint(**known | changes), ids=characters, policy=policy)
+    return probe.described(NAMES, served_name, is_own_tokenizer=is_own_tokenizer)
 
 
 def refused(server: ChatServer, **changes: Any) -> str:
@@ -215,19 +221,19 @@ def test_a_server_that_always_refuses_ids_gets_text(server: ChatServer, status: 
 def test_a_server_that_stays_busy_during_the_probe_is_a_one_line_error(server: ChatServer, status: int) -> None:
     """Otherwise a busy server would be probed differently at every start."""
     busy = in_json({"error": "later"}, status=status)
-    short_retry_policy = RetryPolicy(seconds=0.2)
+    short_policy = RetryPolicy(seconds=0.2)
     server.answer = lambda request: count_characters(request) if isinstance(request.prompt, str) else busy
-    assert f"answers {status} (later); " in refused(server, retry_policy=short_retry_policy)
+    assert f"answers {status} (later); " in refused(server, policy=short_policy)
     server.answer = lambda request: count_characters(request) if len(request.body["messages"]) == 1 else busy
-    assert f"answers {status} (later); " in refused(server, retry_policy=short_retry_policy, api="chat")
+    assert f"answers {status} (later); " in refused(server, policy=short_policy, api="chat")
     server.models = busy
-    assert f"answers {status} (later); " in refused(server, retry_policy=short_retry_policy)
+    assert f"answers {status} (later); " in refused(server, policy=short_policy)
 
 
 def test_a_request_that_times_out_is_sent_four_times(server: ChatServer) -> None:
     late = in_json({}, delay_seconds=9)
     server.answer = lambda request: count_characters(request) if isinstance(request.prompt, str) else late
-    assert "no answer in time" in refused(server, timeout_seconds=0.3, retry_policy=RetryPolicy(seconds=0.1))
+    assert "no answer in time" in refused(server, timeout_seconds=0.3, policy=RetryPolicy(seconds=0.1))
     # On a busy machine, a request that is answered may be too late as well.
     assert len([request for request in server.requests if not isinstance(request.prompt, str)]) == MOST_ATTEMPTS
 
@@ -236,7 +242,7 @@ def test_a_wrong_address_is_reported_long_before_retries_end() -> None:
     with ChatServer().serving() as gone:
         pass
     began = time.monotonic()
-    assert "the connection fails" in refused(gone, retry_policy=RetryPolicy())
+    assert "the connection fails" in refused(gone, policy=RetryPolicy())
     assert time.monotonic() - began < RetryPolicy().seconds / 2
 
 

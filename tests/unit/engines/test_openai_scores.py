@@ -11,7 +11,7 @@ from longctx.fixtures.engines import EngineError
 from longctx.fixtures.engines.openai.endpoint import Endpoint, ServerSettings, connect
 from longctx.fixtures.engines.openai.engine import OpenAIEngine
 from longctx.fixtures.engines.openai.log_probabilities import require_log_probabilities
-from longctx.fixtures.http.retry import RetryPolicy, TimeBudget
+from longctx.fixtures.http.retry import RetryPolicy
 from longctx.fixtures.records import Prompt
 from tests.golden.engines import Letters
 from tests.helpers import clients
@@ -46,7 +46,7 @@ def engine_of(server: ChatServer, kind: str) -> OpenAIEngine:
     server.answer = lambda request: reply_of(kind, request)
     endpoint = endpoint_of(server)
     connection = connect(server.url, timeout_seconds=60)
-    method = require_log_probabilities(connection, endpoint, [1, 2, 3], RetryPolicy(), TimeBudget())
+    method = require_log_probabilities(connection, endpoint, [1, 2, 3], RetryPolicy())
     return OpenAIEngine(ServerSettings(endpoint=endpoint_of(server, log_probabilities=method)), Letters())
 
 
@@ -72,7 +72,7 @@ def test_an_endpoint_that_cannot_take_a_given_answer_is_refused(
 ) -> None:
     connection = connect(server.url, timeout_seconds=60)
     with pytest.raises(EngineError, match=reason):
-        require_log_probabilities(connection, endpoint_of(server, **changes), [1, 2], RetryPolicy(), TimeBudget())
+        require_log_probabilities(connection, endpoint_of(server, **changes), [1, 2], RetryPolicy())
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_what_is_no_log_probability_of_every_token_is_refused(logprobs: dict[str
     server.answer = lambda request: text_completion("x", read=3, choices=[choice])
     connection = connect(server.url, timeout_seconds=60)
     with pytest.raises(EngineError, match="knows neither"):
-        require_log_probabilities(connection, endpoint_of(server), [1, 2, 3], RetryPolicy(), TimeBudget())
+        require_log_probabilities(connection, endpoint_of(server), [1, 2, 3], RetryPolicy())
 
 
 def test_a_reply_that_lacks_a_token_is_an_error(server: ChatServer) -> None:

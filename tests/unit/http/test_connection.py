@@ -10,10 +10,9 @@ import pytest
 
 from longctx.fixtures.http import connection
 from longctx.fixtures.http.connection import Connection
-from longctx.fixtures.http.retry import Attempts, RequestFailure, RetryPolicy, TimeBudget
+from longctx.fixtures.http.retry import ONCE, RequestFailure, RetryPolicy
 from tests.helpers.servers import ChatServer, in_json
 
-ONCE = RetryPolicy(seconds=0, most_attempts=1)
 # Nothing listens there.
 REFUSING = "http://127.0.0.1:9"
 VARIABLES = ("ALL_PROXY", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "SSL_CERT_FILE")
@@ -27,7 +26,7 @@ def no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def listed(url: str) -> dict[str, object] | RequestFailure:
-    return Connection(url, None, timeout_seconds=20).models(dict, Attempts(ONCE, TimeBudget()))
+    return Connection(url, None, timeout_seconds=20).models(dict, ONCE)
 
 
 @pytest.mark.parametrize(
@@ -62,7 +61,7 @@ def test_a_closed_connection_sends_nothing() -> None:
     with ChatServer().serving() as server:
         connection = Connection(server.url, None, timeout_seconds=20)
         connection.close()
-        assert isinstance(connection.models(dict, Attempts(RetryPolicy(), TimeBudget())), RequestFailure)
+        assert isinstance(connection.models(dict, RetryPolicy()), RequestFailure)
 
 
 def test_a_server_without_tls_is_told_from_its_address() -> None:

@@ -10,7 +10,7 @@ import pytest
 from longctx.fixtures.engines.openai.endpoint import Endpoint
 from longctx.fixtures.http.completion import Completion, InvalidReply
 from longctx.fixtures.http.connection import Connection
-from longctx.fixtures.http.retry import Attempts, RequestFailure, RetryPolicy, TimeBudget
+from longctx.fixtures.http.retry import ONCE, RequestFailure
 from tests.helpers.servers import ChatServer, Response, in_json
 
 THOUGHT = [{"type": "text", "text": "hm"}]
@@ -70,14 +70,13 @@ def server() -> Iterator[ChatServer]:
 def sent(server: ChatServer, response: Response) -> Completion | RequestFailure:
     """Return what is made of a response to one request."""
     server.answer = lambda _: response
-    once = Attempts(RetryPolicy(seconds=0, most_attempts=1), TimeBudget())
     connection = Connection(server.url, None, timeout_seconds=20)
 
     def read(reply: Completion) -> Completion:
         reply.answer()
         return reply
 
-    return connection.complete("chat", {}, once, read)
+    return connection.complete("chat", {}, ONCE, read)
 
 
 @pytest.mark.parametrize("kind", REPLIES)
