@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -40,7 +40,6 @@ from longctx.plugins.verdicts.selection import (
     NamedGate,
     SelectionError,
     choose,
-    named_gates,
     read_keyword,
     required_cases,
     restrict,
@@ -88,7 +87,7 @@ class _GateFile(pytest.File):
     """The thresholds file as --collect-only lists it."""
 
     def collect(self) -> Iterator[_GateItem]:
-        for name in _named_gates(self.config):
+        for name in self.config.stash[RUN].named_gates:
             yield _GateItem.from_parent(self, name=f"gate[{name}]")
 
 
@@ -103,8 +102,10 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """Stop a worker of a run that is refused, so that it does not help the others."""
     config = session.config
     if RUN in config.stash and CONTROLLER not in config.stash:
-        refusal = _undecidable_gates(config, [item.nodeid for item in session.items]).refusal
-        session.shouldstop = refusal or session.shouldstop
+        try:
+            _undecidable_gates(config, [item.nodeid for item in session.items])
+        except pytest.UsageError as error:
+            session.shouldstop = str(error)
 
 
 def look_at_gates(config: pytest.Config) -> None:
@@ -113,9 +114,7 @@ def look_at_gates(config: pytest.Config) -> None:
     Raises pytest.UsageError if there is no other one.
     """
     undecided = _undecidable_gates(config, [case.id for case in config.stash[CONTROLLER].selected])
-    if undecided.refusal:
-        raise usage_error(undecided.refusal)
-    lines = [f"undecidable: gate {name!r} {reason}" for name, reason in undecided.reasons.items()]
+    lines = [f"undecidable: gate {name!r} {reason}" for name, reason in undecided.items()]
     more = [f"undecidable: {len(lines) - MOST_NAMED} more gates"] if len(lines) > MOST_NAMED else []
     reporter = config.pluginmanager.get_plugin("terminalreporter")
     if reporter is not None:
@@ -124,22 +123,14 @@ def look_at_gates(config: pytest.Config) -> None:
                 reporter.write_line(part, yellow=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _UndecidableGates:
-    """The blocking gates that the cases of a run cannot decide."""
+def _undecidable_gates(config: pytest.Config, names: Sequence[str]) -> Mapping[str, str]:
+    """Return the blocking gates that the cases with these ids, or ids of their tests, cannot decide, with the reasons.
 
-    reasons: Mapping[str, str]
-    """By name, the reason, with the remedy."""
-    refusal: str = ""
-    """The line that ends the run because it can decide no gate of the files that the user gave; else empty."""
-
-
-def _undecidable_gates(config: pytest.Config, names: Sequence[str]) -> _UndecidableGates:
-    """Return the gates that the cases with these ids, or ids of their tests, cannot decide."""
+    Raises pytest.UsageError if the run can decide no gate of the files that the user gave.
+    """
     run, option = config.stash[RUN], config.option
     cases = cases_of(run, names)
-    named = _named_gates(config)
-    blocking = {name: item for name, item in named.items() if item.gate is not None and item.gate.blocking}
+    blocking = {name: item for name, item in run.named_gates.items() if item.gate is not None and item.gate.blocking}
     reasons = undecidable(blocking, run.scope(run.available), [case.id for case in cases])
     # A folder of prepared samples has no gates of its own.
     has_own = option.tasks_file is not None and run.options.samples_from is None
@@ -149,24 +140,18 @@ def _undecidable_gates(config: pytest.Config, names: Sequence[str]) -> _Undecida
     # The first run of a series has no baseline for its comparisons.
     is_first = any(item.gate is not None and item.gate.kind in COMPARED_KINDS for item in blocking.values())
     if not reasons or not is_given or can_fail or is_first or len(reasons) < len(blocking):
-        return _UndecidableGates(reasons=reasons)
+        return reasons
     name, reason = next(iter(reasons.items()))
     more = f", and so for {len(reasons) - 1} more" if len(reasons) > 1 else ""
-    refusal = (
+    raise usage_error(
         f"--thresholds: no gate of {Path(run.options.thresholds).name} can be decided: {name!r} {reason}{more}; "
         f'-k "not gate[{name}]" leaves it out'
     )
-    return _UndecidableGates(reasons=reasons, refusal=refusal)
-
-
-def _named_gates(config: pytest.Config) -> Mapping[str, NamedGate]:
-    run = config.stash[RUN]
-    return named_gates(run.thresholds, run.scope(run.available))
 
 
 def _select(config: pytest.Config) -> CollectedTests:
     """Drop the gates that are not selected, and return the tests that the others need."""
-    named = _named_gates(config)
+    named = config.stash[RUN].named_gates
     keyword = read_keyword(config.option.keyword, named)
     ids = [argument for argument in config.args if is_thresholds_file(config, argument)]
     selected: list[NamedGate] = []

@@ -13,7 +13,6 @@ from longctx.fixtures.lengths import format_length
 from longctx.fixtures.memory import GIB, estimated_memory, gpu_memory_bytes
 from longctx.fixtures.records import Case
 from longctx.fixtures.shown_text import INDENT, shown_columns, visible_line, wrapped
-from longctx.fixtures.tasks import TASKS
 from longctx.plugins.config.materials import judged_samples
 from longctx.plugins.config.run import Run, finished_journal
 from longctx.plugins.config.run_facts import Baseline
@@ -47,8 +46,7 @@ def print_costs(config: pytest.Config) -> None:
     reporter = config.pluginmanager.get_plugin("terminalreporter")
     run, cases = config.stash[RUN], config.stash[CONTROLLER].selected
     lines: list[str] = []
-    # No metric of a tasks file needs a judge.
-    judged = judged_samples(run.options, [case for case in cases if case.task in TASKS], TASKS)
+    judged = judged_samples(run.options, cases)
     if judged:
         lines.append(
             f"judge      {run.options.judge_model}: scores up to {judged:,} answers; the journal keeps its replies"

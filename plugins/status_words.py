@@ -16,7 +16,6 @@ from longctx.fixtures import interrupts
 from longctx.fixtures.lengths import format_length
 from longctx.fixtures.shown_text import known_names
 from longctx.plugins.stash import CONTROLLER, GATE_WORD, LISTED_GATES, PROPERTY_WORD, RUN
-from longctx.plugins.verdicts.selection import named_gates
 
 Status = tuple[str, str, str | tuple[str, Mapping[str, bool]]]
 """The key under which the terminal counts a report, its letter, and its word under -v."""
@@ -133,7 +132,6 @@ def _nothing_selected(config: pytest.Config) -> str:
     run, keyword, markers = config.stash[RUN], config.option.keyword, config.option.markexpr
     options = [f"{flag} {value!r}" for flag, value in (("-k", keyword), ("-m", markers)) if value]
     given = " and ".join(options) or "the command line"
-    gates = named_gates(run.thresholds, run.scope(run.available))
     names: set[str] = set()
     for case in run.available:
         names |= {case.task, case.category, format_length(case.length)}
@@ -142,7 +140,7 @@ def _nothing_selected(config: pytest.Config) -> str:
         if not near and word not in names and get_close_matches(word, names):
             near = f"{known_names(word, names)} "
     return (
-        f"nothing selected: {given} matches none of the {len(run.available)} cases and {len(gates)} gates; "
+        f"nothing selected: {given} matches none of the {len(run.available)} cases and {len(run.named_gates)} gates; "
         f"{near}add --collect-only -q to list their ids"
     )
 

@@ -44,6 +44,18 @@ class Materials:
         return f"{stable_hash(*(sorted(prompts.items()) for prompts in keyed_wording(self.tasks).values())):016x}"
 
 
+def load_run_tasks(options: Options, *, check: bool = False) -> Mapping[str, Task]:
+    """Return all tasks with the prompts and the scoring that the options name; `check` is for their first reading."""
+    return load_tasks(
+        options.prompts,
+        options.scoring,
+        files=options.tasks,
+        data_dir=options.data_dir,
+        check=check,
+        demonstrations=options.demonstrations,
+    )
+
+
 def load_run_corpora(options: Options) -> Corpora:
     """Return the texts that the options name; raise CorpusError."""
     corpora = load_corpora(options.data_dir, must_know_files=not options.tasks, qa_fill=options.qa_fill)
@@ -55,14 +67,7 @@ def load_run_corpora(options: Options) -> Corpora:
 def load_materials(options: Options) -> Materials:
     """Return the materials that the options name; raise CorpusError, PromptsError, JudgeError or CheckpointError."""
     return Materials(
-        tasks=load_tasks(
-            options.prompts,
-            options.scoring,
-            files=options.tasks,
-            data_dir=options.data_dir,
-            check=True,
-            demonstrations=options.demonstrations,
-        ),
+        tasks=load_run_tasks(options, check=True),
         corpora=load_run_corpora(options),
         scorers=scored_by(options),
     )
@@ -97,11 +102,11 @@ def _settings(options: Options) -> JudgeSettings | None:
     return None if options.judge_model is None else JudgeSettings(model=options.judge_model, url=options.judge_url)
 
 
-def judged_samples(options: Options, cases: Sequence[Case], tasks: Mapping[str, Task]) -> int:
-    """Return the most answers that the judge scores; 0 without a judge."""
+def judged_samples(options: Options, cases: Sequence[Case]) -> int:
+    """Return the most answers that the judge scores; 0 without a judge. No metric of a tasks file needs one."""
     if options.judge_model is None:
         return 0
-    judged = [case for case in cases if tasks[case.task].needs_assistant(case.source)]
+    judged = [case for case in cases if case.task in TASKS and TASKS[case.task].needs_assistant(case.source)]
     if options.nli_model is not None:
-        judged = [case for case in judged if tasks[case.task].assistant == "judge"]
+        judged = [case for case in judged if TASKS[case.task].assistant == "judge"]
     return sum(len(case.planned) for case in judged)

@@ -21,7 +21,7 @@ from longctx.fixtures.engines import EngineError, execution_settings
 from longctx.fixtures.engines.openai.endpoint import Endpoint
 from longctx.fixtures.memory import cases_over_memory
 from longctx.fixtures.records import Options
-from longctx.fixtures.records.report import JsonReport
+from longctx.fixtures.records.report import JsonReport, ReportSource
 from longctx.fixtures.tokenization.load import TokenizerError, load_tokenizer
 from longctx.fixtures.tokenization.prompts import PromptFormatter, differing_part
 from longctx.plugins.config.invocation import ConfigError, Invocation
@@ -117,25 +117,11 @@ def _difference(report: JsonReport, options: Options, materials: Materials, form
     return "another tokenizer, chat template, way of scoring or version of the tasks"
 
 
-def load_baseline_formatter(run: Run) -> PromptFormatter | None:
-    """Return the formatter of a baseline with another tokenizer; None for all others. Raises TokenizerError."""
-    baseline = run.baseline
-    if baseline is None or baseline.checkpoint is None or not baseline.has_other_tokenizer:
-        return None
-    return load_formatter(run.options, baseline.checkpoint.path, run.endpoint, option="--baseline")
-
-
 def _read_or_make(invocation: Invocation, path: str, *, option: str) -> Checkpoint:
     """Return the checkpoint in a directory, made first from an adapter or a raw checkpoint if it holds one.
 
     What is made is removed at the end of the run. Raises CheckpointError or ConversionError.
     """
-    checkpoint = _read_or_make_as_stored(invocation, path, option=option)
-    changed_keys(checkpoint.config, invocation.arguments.config_override)
-    return checkpoint
-
-
-def _read_or_make_as_stored(invocation: Invocation, path: str, *, option: str) -> Checkpoint:
     trusts = invocation.arguments.trust_remote_code
     try:
         source = read_source(
@@ -148,15 +134,22 @@ def _read_or_make_as_stored(invocation: Invocation, path: str, *, option: str) -
             # The fingerprint reads these files.
             if (size := sum(file.stat().st_size for file in Path(path).glob("*.safetensors"))) >= ANNOUNCED_BYTES:
                 invocation.announce(f"reading {path}, {size / 1e9:,.1f} GB")
-            return read_checkpoint(path, option=option, trust_remote_code=trusts)
-        if source.kind != "weights":
-            invocation.announce(f"{'merging' if source.kind == 'adapter' else 'converting'} {source.path} ...")
-        folder = make_checkpoint(source, converter(invocation))
+            checkpoint = read_checkpoint(path, option=option, trust_remote_code=trusts)
+        else:
+            checkpoint = _made(source, invocation, option=option)
     except OSError as error:
         raise CheckpointError(f"{option}: {error.filename or path}: {error.strerror or error}") from error
+    changed_keys(checkpoint.config, invocation.arguments.config_override)
+    return checkpoint
+
+
+def _made(source: ReportSource, invocation: Invocation, *, option: str) -> Checkpoint:
+    if source.kind != "weights":
+        invocation.announce(f"{'merging' if source.kind == 'adapter' else 'converting'} {source.path} ...")
+    folder = make_checkpoint(source, converter(invocation))
     invocation.add_cleanup(lambda: shutil.rmtree(folder.parent, ignore_errors=True))
     try:
-        made = read_checkpoint(str(folder), option=option, trust_remote_code=trusts)
+        made = read_checkpoint(str(folder), option=option, trust_remote_code=invocation.arguments.trust_remote_code)
     except CheckpointError as error:
         # What was made is gone when the line is read.
         raise CheckpointError(f"{source.path}, as made by this run: {error}".replace(f"{folder}/", "")) from error

@@ -20,6 +20,7 @@ from longctx.plugins.config.run_facts import Baseline, RunFacts
 from longctx.plugins.journal import Journal, Subject, sample_key
 from longctx.plugins.verdicts.hypotheses import Scope
 from longctx.plugins.verdicts.panels import ModelRole
+from longctx.plugins.verdicts.selection import NamedGate, named_gates
 
 
 class BaselineError(ValueError):
@@ -89,6 +90,11 @@ class Run(RunFacts):
         # Prompts of another tokenizer and prepared ones may be longer than their length.
         longest = max((case.length for case in self.cases), default=0)
         return VllmSettings(**asdict(local), context_tokens=longest + longest // 8)
+
+    @property
+    def named_gates(self) -> dict[str, NamedGate]:
+        """The gates by name, in the order in which they are printed."""
+        return named_gates(self.thresholds, self.scope(self.available))
 
     def is_named(self, case: Case) -> bool:
         """Return True if --tasks selects the case, or is not given."""

@@ -18,12 +18,11 @@ from longctx.fixtures.engines.verified import load_verified, replaced
 from longctx.fixtures.engines.vllm.execution import VllmSettings
 from longctx.fixtures.records import Case
 from longctx.fixtures.scoring.judge import JudgeError
-from longctx.fixtures.tasks import load_tasks
 from longctx.fixtures.tasks.task import Assistants
 from longctx.fixtures.tokenization.load import TokenizerError, load_tokenizer
 from longctx.fixtures.tokenization.prompts import PromptFormatter
-from longctx.plugins.config.materials import load_run_corpora, open_assistants, scored_by
-from longctx.plugins.config.models import load_baseline_formatter, load_formatter
+from longctx.plugins.config.materials import load_run_corpora, load_run_tasks, open_assistants, scored_by
+from longctx.plugins.config.models import load_formatter
 from longctx.plugins.config.run import Run, finished_journal
 from longctx.plugins.config.server_turns import ServerTurn
 from longctx.plugins.journal import Heartbeat, Journal, JournalError, JudgeReplies, probe_file_system
@@ -124,13 +123,7 @@ def start_worker(run: Run, selected: Sequence[Case], engines: Engines, *, parent
     """
     options = run.options
     try:
-        tasks = load_tasks(
-            options.prompts,
-            options.scoring,
-            files=options.tasks,
-            data_dir=options.data_dir,
-            demonstrations=options.demonstrations,
-        )
+        tasks = load_run_tasks(options)
         changed = [
             case.task
             for case in run.measurable
@@ -165,7 +158,9 @@ def _load_formatters(run: Run) -> tuple[PromptFormatter, PromptFormatter | None]
     problem = replaced(run.checkpoint, "its tokenizer or chat template", "--model")
     try:
         formatter = load_formatter(run.options, run.options.model_path, run.endpoint)
-        other = load_baseline_formatter(run)
+        baseline, other = run.baseline, None
+        if baseline is not None and baseline.checkpoint is not None and baseline.has_other_tokenizer:
+            other = load_formatter(run.options, baseline.checkpoint.path, run.endpoint, option="--baseline")
     except TokenizerError as error:
         raise EngineError(problem) from error
     if formatter.fingerprint != run.formatter:
