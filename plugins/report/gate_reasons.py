@@ -57,10 +57,8 @@ def _facts_text(verdict: Verdict) -> str:
     if because == "missing tasks":
         place = "" if length is None else f" at {short_length(length)}"
         return f"partial: {verdict.detail} not run{place}"
-    if verdict.kind == "regression":
-        return _change_text(verdict)
-    if verdict.kind == "change":
-        return _score_change_text(verdict)
+    if verdict.kind in ("regression", "change"):
+        return _comparison_text(verdict)
     if verdict.kind == "likelihood":
         return _likelihood_text(verdict)
     counts = _extent(verdict)
@@ -158,61 +156,45 @@ def _likelihood_text(verdict: Verdict) -> str:
     return f"likelihood: {text}{_extent(verdict)}"
 
 
-def _change_text(verdict: Verdict) -> str:
-    change = verdict.change
-    if change is None or verdict.measured is None or verdict.interval is None:
+def _comparison_text(verdict: Verdict) -> str:
+    """Return the loss against the baseline, or how much scores changed for better or worse, and what is allowed."""
+    change, measured = verdict.change, verdict.measured
+    if change is None or measured is None or verdict.interval is None:
         return "too few samples to compare: none has an answer of both models"
+    low, high = verdict.interval
+    counts = f"{change.worse} worse, {change.better} better of {change.pairs} pairs"
+    is_shown = verdict.because != "not shown"
+    if verdict.kind == "change":
+        bounds = {"pass": f" (at most {high:.1f})", "fail": f" (at least {low:.1f})"}
+        bound = bounds.get(verdict.verdict, f" ({low:.1f} to {high:.1f})")
+        bound = bound if is_shown else " on these samples, not shown for the model"
+        return f"scores changed by {measured:.1f} points{bound}; {verdict.required:g} allowed ({counts})"
     start = ""
     if verdict.because in ("short baseline", "short candidate"):
         start = f"the {verdict.because.removeprefix('short ')} has too few samples to compare: "
-    points = round(verdict.measured, 1)
+    points = round(measured, 1)
     moved = f"gained {points:.1f} points" if points > 0 else f"lost {_loss(points):.1f} points"
-    if verdict.because == "not shown":
-        moved += " on these samples"
-    counts = f"{change.worse} worse, {change.better} better of {change.pairs} pairs"
-    text = f"{start}{moved}{_bound_text(verdict, points)}; {_allowed_text(verdict, change)} ({counts})"
-    return text + _chance_text(verdict, change)
+    bound = _bound_text(verdict.verdict, measured, low, high) if is_shown else " on these samples"
+    allowed = f"{_loss(verdict.required):g} allowed"
+    if verdict.verdict == "fail" and measured >= verdict.required:
+        # The loss itself does not exceed what is allowed: another limit failed the gate.
+        allowed += f", and a failure shows more than {_loss(verdict.required) / 2:g}"
+        if low == high and _loss(measured) >= change.limit - ROUNDING:
+            allowed = f"less than {change.limit:g} allowed where all pairs are known"
+    return f"{start}{moved}{bound}; {allowed} ({counts}){_chance_text(verdict, change)}"
 
 
-def _score_change_text(verdict: Verdict) -> str:
-    change = verdict.change
-    if change is None or verdict.measured is None or verdict.interval is None:
-        return "too few samples to compare: none has an answer of both models"
-    low, high = verdict.interval
-    bounds = {"pass": f" (at most {high:.1f})", "fail": f" (at least {low:.1f})"}
-    bound = bounds.get(verdict.verdict, f" ({low:.1f} to {high:.1f})")
-    shown = " on these samples, not shown for the model" if verdict.because == "not shown" else bound
-    counts = f"{change.worse} worse, {change.better} better of {change.pairs} pairs"
-    return f"scores changed by {verdict.measured:.1f} points{shown}; {verdict.required:g} allowed ({counts})"
-
-
-def _bound_text(verdict: Verdict, points: float) -> str:
-    """Return the bound on the change of the planned samples that the verdict rests on."""
-    assert verdict.interval is not None
-    assert verdict.measured is not None
-    low, high = verdict.interval
-    if verdict.because == "not shown":
-        return ""
-    if verdict.verdict == "fail":
+def _bound_text(word: str, measured: float, low: float, high: float) -> str:
+    """Return the bound on the change of the planned samples that a verdict rests on."""
+    is_gain = round(measured, 1) > 0
+    if word == "fail":
         # An interval of no width may end beyond the measured loss by rounding.
-        return f" (at least {min(_loss(high), _loss(verdict.measured)):.1f})"
-    if verdict.verdict == "pass" and points > 0:
+        return f" (at least {min(_loss(high), _loss(measured)):.1f})"
+    if word == "pass" and is_gain:
         return f" (at least {low:.1f})" if low >= 0 else f" (lost at most {-low:.1f})"
-    if verdict.verdict == "pass":
+    if word == "pass":
         return f" (at most {_loss(low):.1f})"
-    return f" ({'lost ' if points > 0 else ''}between {_loss(high):.1f} and {_loss(low):.1f})"
-
-
-def _allowed_text(verdict: Verdict, change: PairedChange) -> str:
-    """Return the loss that is allowed; where a failure does not exceed it, the limit that failed the gate."""
-    assert verdict.measured is not None
-    assert verdict.interval is not None
-    drop, lost = _loss(verdict.required), _loss(verdict.measured)
-    if verdict.verdict != "fail" or lost > drop:
-        return f"{drop:g} allowed"
-    if verdict.interval[0] == verdict.interval[1] and lost >= change.limit - ROUNDING:
-        return f"less than {change.limit:g} allowed where all pairs are known"
-    return f"{drop:g} allowed, and a failure shows more than {drop / 2:g}"
+    return f" ({'lost ' if is_gain else ''}between {_loss(high):.1f} and {_loss(low):.1f})"
 
 
 def _chance_text(verdict: Verdict, change: PairedChange) -> str:
