@@ -181,7 +181,7 @@ def likelihood_tracks(reports: Sequence[StepReport]) -> list[Series]:
     by_report = []
     for report in reports:
         likelihood = report.document.likelihood
-        by_report.append({(each.family, each.length): each for each in (likelihood.panels if likelihood else ())})
+        by_report.append({(panel.family, panel.length): panel for panel in (likelihood.panels if likelihood else ())})
     tracks = []
     for family, length in dict.fromkeys(key for panels in by_report for key in panels):
         panels = [panels_of_step.get((family, length)) for panels_of_step in by_report]
@@ -536,9 +536,9 @@ def _standing(by_length: Sequence[Sequence[tuple[float, ReportCase]]]) -> Standi
 
 
 def differing_questions(documents: Sequence[JsonReport]) -> list[str]:
-    """Return the models that were not asked in the way of the first: with other texts, prompts, scores or seed."""
-    asked = []
+    """Return the models that were measured in another way than the first: other texts, prompts, scores or seed."""
+    ways = []
     for document in documents:
         run = document.run
-        asked.append((run.corpora, run.prompts, run.options.get("scoring"), run.seed))
-    return [shown_name(document) for document, way in zip(documents, asked, strict=True) if way != asked[0]]
+        ways.append((run.corpora, run.prompts, run.options.get("scoring"), run.seed))
+    return [shown_name(document) for document, way in zip(documents, ways, strict=True) if way != ways[0]]

@@ -255,10 +255,10 @@ def failure_notes(document: JsonReport, most: int) -> list[Note]:
     example = ", the lowest ones:" if rows else ""
     shown = [Note(name="below 100", text=f"{count} of {len(document.cases)} cases{example}")]
     for row in rows:
-        score, kinds, *asked, expected, answer = (cell.text for cell in row.cells)
+        score, kinds, *questions, expected, answer = (cell.text for cell in row.cells)
         text = f"{row.name}: {score}, {kinds}"
-        if any(asked):
-            text += f"; asked {asked[0]!r}"
+        if any(questions):
+            text += f"; asked {questions[0]!r}"
         # Result files of other programs may have scores alone.
         if expected:
             text += f"; expected {one_line(expected, TEXT_WIDTH)!r}, got {one_line(answer, TEXT_WIDTH)!r}"
@@ -278,10 +278,10 @@ def lowest_table(document: JsonReport, most: int) -> Table:
     has_questions = any(case.examples[0].question for case in wrong[:most])
     for case in wrong[:most]:
         example = case.examples[0]
-        asked = [one_line(example.question, 60)] if has_questions else []
+        questions = [one_line(example.question, 60)] if has_questions else []
         expected, answer = one_line(", ".join(example.expected), 60), one_line(example.got, 80) or "(empty)"
         kinds = Counter(case.failures).most_common(MOST_KINDS)
-        texts = (shown_number(case.score), shares_text(kinds), *asked, expected, answer)
+        texts = (shown_number(case.score), shares_text(kinds), *questions, expected, answer)
         rows.append(text_row(f"{case.task}-{format_length(case.length)}" if case.length else case.task, *texts))
     columns = ("score", "failures", *(["question"] if has_questions else []), "expected", "answer")
     return Table(name="Lowest-scoring cases", corner="lowest cases", columns=columns, rows=tuple(rows))
