@@ -36,7 +36,7 @@ def parse_lengths(text: str) -> tuple[int, ...]:
     try:
         return tuple(sorted({parse_length(part) for part in text.split(",")}))
     except LengthError as error:
-        raise LengthError(f"--lengths: {error}") from error
+        raise LengthError(f"--lengths: {error}, and several as 4k,8k") from error
 
 
 def choose_lengths(options: Options, claimed_length: int | None, materials: Materials) -> tuple[int, ...]:

@@ -113,7 +113,7 @@ def test_large_weights_are_announced_before_they_are_read(tmp_path: Path, monkey
 
 def test_lengths_are_distinct_and_sorted() -> None:
     assert parse_lengths("8k,1024,1k") == (1024, 8192)
-    with pytest.raises(LengthError, match=r"^--lengths: unknown '8kb'; write 8k, 8192 or 1m$"):
+    with pytest.raises(LengthError, match=r"^--lengths: unknown '8kb'; write 8k, 8192 or 1m, and several as 4k,8k$"):
         parse_lengths("8kb")
 
 
