@@ -289,7 +289,8 @@ def prepare(run: Run, materials: Materials, invocation: Invocation) -> Run:
         baseline=baseline,
         endpoint=endpoint,
     )
-    run = with_canaries(run, formatter)
+    if endpoint is not None:
+        run = replace(run, endpoint=with_canaries(run, endpoint, formatter))
     if needs_server and baseline is not None and baseline.checkpoint is not None:
         if serves_baseline(options):
             run = with_baseline_server(run, invocation, baseline.checkpoint, formatter)

@@ -223,20 +223,18 @@ def _start_server(
     url = options.base_url or f"http://127.0.0.1:{port}/v1"
 
     log = invocation.scratch / f"serve-{os.getpid()}{'-baseline' if is_baseline else ''}.log"
-    processes: list[int] = []
 
-    def start() -> None:
+    def start() -> StartedServer:
         server = ServerProcess(words, log)
-        processes.append(server.process_id)
         invocation.add_cleanup(server.stop)
         server.wait(lambda: is_ready(url), seconds=min(START_TIMEOUT_SECONDS, budget.seconds_left))
+        return StartedServer(process_id=server.process_id, log=str(log))
 
-    if is_on_disk(checkpoint):
-        option = "--baseline" if is_baseline else "--model"
-        load_unchanged(checkpoint, start, option=option, trust_remote_code=options.trust_remote_code)
-    else:
-        start()
-    return url, StartedServer(process_id=processes[0], log=str(log))
+    if not is_on_disk(checkpoint):
+        return url, start()
+    option = "--baseline" if is_baseline else "--model"
+    started, _ = load_unchanged(checkpoint, start, option=option, trust_remote_code=options.trust_remote_code)
+    return url, started
 
 
 def with_baseline_server(run: Run, invocation: Invocation, checkpoint: Checkpoint, formatter: PromptFormatter) -> Run:
@@ -246,7 +244,7 @@ def with_baseline_server(run: Run, invocation: Invocation, checkpoint: Checkpoin
     """
     if run.options.baseline_url is not None:
         endpoint = open_endpoint(run, invocation, checkpoint)
-        return replace(run, baseline_endpoint=_with_canaries(run, endpoint, formatter))
+        return replace(run, baseline_endpoint=with_canaries(run, endpoint, formatter))
     first = run.endpoint
     assert first is not None
     folder, ended, running = tempfile.mkdtemp(prefix="longctx-"), threading.Event(), first.started
@@ -269,7 +267,7 @@ def with_baseline_server(run: Run, invocation: Invocation, checkpoint: Checkpoin
                 "--serve: the servers of the model and of the baseline take requests in different forms, so their "
                 "answers cannot be compared; give each a server of its own with --base-url and --baseline-url"
             )
-        return _with_canaries(run, endpoint, formatter)
+        return with_canaries(run, endpoint, formatter)
 
     keep_turns(Path(folder), first, start, ended)
     invocation.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
@@ -277,12 +275,8 @@ def with_baseline_server(run: Run, invocation: Invocation, checkpoint: Checkpoin
     return replace(run, baseline_endpoint=first, server_turns=folder)
 
 
-def with_canaries(run: Run, formatter: PromptFormatter) -> Run:
-    """Return a served run with its canaries and with notes on those that cannot be used."""
-    return run if run.endpoint is None else replace(run, endpoint=_with_canaries(run, run.endpoint, formatter))
-
-
-def _with_canaries(run: Run, endpoint: Endpoint, formatter: PromptFormatter) -> Endpoint:
+def with_canaries(run: Run, endpoint: Endpoint, formatter: PromptFormatter) -> Endpoint:
+    """Return the endpoint of a served run with its canaries, and with notes on those that cannot be used."""
     from longctx.fixtures.engines.openai.engine import OpenAIEngine
 
     if not run.measurable or not TimeBudget(run.deadline).seconds_left:
