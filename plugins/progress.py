@@ -17,7 +17,7 @@ from longctx.fixtures.lengths import format_length
 from longctx.fixtures.shown_text import shown_columns, visible_line, wrapped
 from longctx.plugins.evidence.clusters import SampleRef
 from longctx.plugins.evidence.points import to_points
-from longctx.plugins.evidence.statistics import interval
+from longctx.plugins.evidence.statistics import stratified_interval
 from longctx.plugins.journal import JournalError
 from longctx.plugins.plan import duration
 from longctx.plugins.runner.panel_state import PanelState
@@ -72,7 +72,7 @@ def _panel_line(
             by_case[ref.case_id] += [scores[ref]] if ref in scores else []
         # Reports show the mean of the cases' means too; some of the cases alone say nothing about it.
         if len(values) and all(by_case.values()):
-            low, high = (to_points(queue.scale * end) for end in interval(values, queue.strata, alpha=0.01))
+            low, high = (to_points(queue.scale * end) for end in stratified_interval(values, queue.strata, alpha=0.01))
             mean = to_points(fmean(map(fmean, by_case.values())))
             parts.append(f"{mean:.1f} [{min(mean, low):.1f}, {max(mean, min(100, high)):.1f}]")
         decisions = [status.analyses[hypothesis].decision for hypothesis in tests]

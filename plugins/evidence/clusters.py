@@ -18,7 +18,7 @@ import numpy as np
 from longctx.fixtures.records import Case
 from longctx.plugins.evidence.e_process import Floats, Strata
 from longctx.plugins.evidence.haystacks import CaseValues, Ints
-from longctx.plugins.evidence.statistics import interval
+from longctx.plugins.evidence.statistics import stratified_interval
 
 # No verdict is reached on fewer clusters than these: on a queue of one case, and on one of several cases.
 MIN_CLUSTERS_ONE_CASE = 8
@@ -63,11 +63,8 @@ class ClusteredQueue:
         smallest = min(case_sizes.values(), default=1)
         self.scale = len(self.clusters) / (len(case_sizes) * smallest) if case_sizes else 1.0
         given = draw_rates or {}
-        self._rates: dict[str, float] = {}
-        self._weights: dict[str, float] = {}
-        for case_id, size in case_sizes.items():
-            self._rates[case_id] = given.get(case_id, 1.0)
-            self._weights[case_id] = smallest / size
+        self._rates = {case_id: given.get(case_id, 1.0) for case_id in case_sizes}
+        self._weights = {case_id: smallest / size for case_id, size in case_sizes.items()}
         self._ends = (0, *accumulate(map(len, self.clusters)))
         # The length of the shortest prefix, in clusters, that has a cluster of every case.
         firsts = [self._case_of.index(case_id) for case_id in case_sizes]
@@ -259,5 +256,5 @@ def soonest_precise_look(
 @lru_cache(maxsize=4096)
 def _interval_width(means: bytes, strata: Strata) -> float:
     """Return the width of the interval around a mean; workers test the same prefix of a queue again and again."""
-    low, high = interval(np.frombuffer(means), strata, alpha=ESTIMATE_ALPHA)
+    low, high = stratified_interval(np.frombuffer(means), strata, alpha=ESTIMATE_ALPHA)
     return high - low

@@ -1,7 +1,5 @@
 """RULER's summaries of scores over lengths: effective length and weighted averages (Hsieh et al. 2024, §4, Table 3).
 
-The area under the scores over lengths, and its harmonic mean over tasks, follow ATLAS (arXiv 2605.28079).
-
 Scores are from 0 to 100, keyed by length in tokens. All functions raise ValueError without scores.
 """
 

@@ -173,14 +173,13 @@ def difference_interval(strata: Iterable[Stratum], *, alpha: float) -> Interval:
 
 def mean_interval(values: Floats, own: Ints, *, alpha: float) -> Interval:
     """Return the interval of Student's t for the mean of values on these haystacks; infinite on a single one."""
-    error = clustered_error(values, own)
-    if error is None:
+    estimate = model_mean([[(values, own)]])
+    if estimate is None:
         return -math.inf, math.inf
     from scipy.special import stdtrit
 
-    mean = math.fsum(values) / values.size
-    half = -float(stdtrit(len(np.unique(own)) - 1, alpha / 2)) * error
-    return mean - half, mean + half
+    half = -float(stdtrit(estimate.freedom, alpha / 2)) * math.sqrt(estimate.variance)
+    return estimate.mean - half, estimate.mean + half
 
 
 def clustered_error(values: Floats, own: Ints) -> float | None:

@@ -22,7 +22,7 @@ from longctx.plugins.evidence.clusters import ClusteredQueue, SampleRef
 from longctx.plugins.evidence.e_process import Floats, LevelBets, Strata
 from longctx.plugins.evidence.haystacks import Ints, clustered_error, mean_interval
 from longctx.plugins.evidence.points import to_points
-from longctx.plugins.evidence.statistics import interval
+from longctx.plugins.evidence.statistics import stratified_interval
 
 NLL_CLIP = 10.0
 DIFFERENCE_CLIP = 5.0
@@ -58,11 +58,12 @@ def difference_means(queue: ClusteredQueue, known: Likelihoods, value: Value, st
     return queue.weighted_means({ref: _clipped(value(item)) / DIFFERENCE_CLIP for ref, item in known.items()}, stop)
 
 
-def estimates(queue: ClusteredQueue, known: Likelihoods, *, clusters: int, alpha: float) -> CaseLikelihood | None:
-    """Return the estimates from the first `clusters` of a queue; None without any.
+def estimates(queue: ClusteredQueue, known: Likelihoods, *, alpha: float) -> CaseLikelihood | None:
+    """Return the estimates from the finished clusters at the start of a queue; None without any.
 
     Each interval misses its mean with probability `alpha` at most.
     """
+    clusters = finished_clusters(queue, known)
     if not clusters:
         return None
     used = {ref: known[ref] for ref in queue.refs[: queue.sample_count(clusters)]}
@@ -70,9 +71,6 @@ def estimates(queue: ClusteredQueue, known: Likelihoods, *, clusters: int, alpha
     def loss(value: Value) -> MeanEstimate:
         shares = queue.weighted_means({ref: min(value(item), NLL_CLIP) / NLL_CLIP for ref, item in used.items()})
         return _estimate(queue, shares, alpha, NLL_CLIP)
-
-    def difference(value: Value) -> MeanEstimate:
-        return _difference(queue, difference_means(queue, used, value), alpha)
 
     greedy = queue.weighted_means({ref: float(item.full.is_greedy) for ref, item in used.items()})
     gains, most = (difference_means(queue, used, value) for value in (gain_of, evidence_gain_of))
@@ -84,8 +82,8 @@ def estimates(queue: ClusteredQueue, known: Likelihoods, *, clusters: int, alpha
         nll_after_first=loss(lambda item: item.full.nll_after_first),
         query=loss(lambda item: item.query.nll),
         evidence=loss(lambda item: item.evidence.nll),
-        gain=difference(gain_of),
-        gain_after_first=difference(_gain_after_first),
+        gain=_difference(queue, gains, alpha),
+        gain_after_first=_difference(queue, difference_means(queue, used, _gain_after_first), alpha),
         recovery=recovery_estimate(gains.tobytes(), most.tobytes(), queue, alpha),
         greedy=_estimate(queue, greedy, alpha, to_points(1.0)),
         margin=margin_estimate(queue, used, clusters=clusters, alpha=alpha),
@@ -158,7 +156,7 @@ def _mean_estimate(
     shares: Floats, alpha: float, strata: Strata, haystacks: Ints, value: Callable[[float], float]
 ) -> MeanEstimate:
     """Return the mean of shares from 0 to 1 with its intervals, all converted by `value`."""
-    low, high = interval(shares, strata, alpha=alpha)
+    low, high = stratified_interval(shares, strata, alpha=alpha)
     model_low, model_high = mean_interval(shares, haystacks, alpha=alpha)
     mean = math.fsum(shares) / len(shares)
     planned = value(low), value(high)

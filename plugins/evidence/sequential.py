@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -332,13 +333,13 @@ def _p_value(*panels: tuple[ClusteredQueue, bytes]) -> float:
 
     A panel has its queue and the differences. Workers look at the same pairs again and again.
     """
-    units: dict[tuple[str, int], tuple[float, float]] = {}
+    sums: dict[tuple[str, int], float] = defaultdict(float)
+    largest: dict[tuple[str, int], float] = defaultdict(float)
     for queue, differences in panels:
-        for unit, (total, largest) in queue.unit_sums(np.frombuffer(differences)).items():
-            known = units.get(unit, (0.0, 0.0))
-            units[unit] = known[0] + total, known[1] + largest
-    sums, largest_sums = np.array(list(units.values())).reshape(-1, 2).T
-    return loss_p_value(sums, largest_sums)
+        for unit, (total, most) in queue.unit_sums(np.frombuffer(differences)).items():
+            sums[unit] += total
+            largest[unit] += most
+    return loss_p_value(np.array(list(sums.values())), np.array(list(largest.values())))
 
 
 def pooled_p_value(compared: Iterable[tuple[NonInferiority, Pairs]]) -> float | None:
@@ -401,9 +402,10 @@ def pairs_until_verdict(
 
     def decide(refs: Sequence[SampleRef], fill: float) -> Decision | None:
         others = {ref: baseline.get(ref, 1 - fill) for ref in refs}
-        assumed = {ref: scores.get(ref, fill) - other for ref, other in others.items()}
+        assumed = {ref: scores.get(ref, fill) - others[ref] for ref in refs}
         differences = _completed(queue, finished.differences, assumed)
-        completed = Pairs(queue=queue, differences=differences, baseline=_completed(queue, finished.baseline, others))
+        of_baseline = _completed(queue, finished.baseline, others)
+        completed = Pairs(queue=queue, differences=differences, baseline=of_baseline)
         return decide_pairs(hypothesis, completed)
 
     return _until_soonest(decide, queue, analysis)
@@ -518,21 +520,22 @@ def detectable_panel_loss(hypothesis: NonInferiority, queue: ClusteredQueue, pai
 @lru_cache(maxsize=1024)
 def _panel_loss(hypothesis: NonInferiority, pairs: int, population: int, units: int) -> float | None:
     drop, strata = hypothesis.allowed(1.0), Strata.single(population)
+    # With all pairs at hand, three quarters of the drop are a failure.
+    most = population * (0.75 * drop - TIE_TOLERANCE) if pairs == population else math.inf
 
     def is_failed(worse: int) -> bool:
         # The worse pairs are at equal distances.
         differences = -np.diff(np.arange(pairs + 1) * worse // pairs).astype(np.float64)
         evidence = paired_evidence(differences, strata, drop=drop)
         decision = first_decision(evidence, alpha=hypothesis.alpha, min_observations=min(pairs, MIN_CLUSTERS))
-        if decision is None:
-            has_failed = pairs == population and worse >= population * (0.75 * drop - TIE_TOLERANCE)
-        else:
-            has_failed = decision.verdict == "fail"
-        if hypothesis.confirmation is None or not has_failed:
-            return has_failed
+        if (decision is None and worse < most) or (decision is not None and decision.verdict == "pass"):
+            return False
+        if hypothesis.confirmation is None:
+            return True
         # They are spread over the haystacks, all of one size.
-        sums = -np.bincount(np.arange(worse) % units, minlength=units).astype(np.float64)
-        return loss_p_value(sums, np.full(units, pairs / units)) <= hypothesis.confirmation.complete
+        lost = np.bincount(np.arange(worse) % units, minlength=units).astype(np.float64)
+        p_value = loss_p_value(-lost, np.full(units, pairs / units))
+        return p_value <= hypothesis.confirmation.complete
 
     if not pairs or not is_failed(pairs):
         return None

@@ -67,9 +67,7 @@ def skewed_p_value(sums: Floats) -> float:
     It is a t-test with Hall's transformation (1992, "On the removal of skewness by transformation") and the normal
     distribution. Rare large gains beside many small losses make an ordinary test reject too often.
     """
-    mean, deviation = float(sums.mean()), float(sums.std(ddof=1)) if sums.size > 1 else 0.0
-    if mean >= 0:
-        return 1.0
+    mean, deviation = float(sums.mean()), float(sums.std(ddof=1))
     if deviation == 0:
         return 0.0
     skewness = float((((sums - mean) / deviation) ** 3).mean())
@@ -121,10 +119,8 @@ def bounded_p_value(sums: Floats, largest: Floats, flips: float = ASSUMED_FLIPS)
     "Probability inequalities for the sum of independent random variables").
     """
     loss = -float(sums.sum())
-    if loss <= 0:
-        return 1.0
-
     # Every stake gives a bound, so the best one of a grid is one.
     stakes = np.geomspace(0.01, 50.0, STAKES)[:, np.newaxis] / float(largest.max())
-    log_bounds = np.log1p(flips * (np.cosh(stakes * largest) - 1)).sum(axis=1) - stakes[:, 0] * loss
-    return float(min(1.0, math.exp(min(0.0, log_bounds.min()))))
+    growth = np.log1p(flips * (np.cosh(stakes * largest) - 1))
+    log_bounds = growth.sum(axis=1) - stakes[:, 0] * loss
+    return math.exp(min(0.0, log_bounds.min()))

@@ -13,12 +13,15 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from longctx.fixtures.records.report_parts import Interval
 from longctx.plugins.evidence.e_process import PAIR_SHARES, SHARES, TIE_TOLERANCE, Floats, LevelBets, Strata
 
 # Bisection steps on the unit interval: bounds are exact to a ten-thousandth of a point.
 BISECTIONS = 20
+# A population of so many scores stands for unlimited ones.
+UNLIMITED = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,11 +67,18 @@ def paired_evidence(differences: Floats, strata: Strata, *, drop: float) -> Floa
     it above -w. A stratum is first predicted to differ by 0, so that equal answers leave nothing to chance.
     """
     early = differences[: strata.population - 1]
-    values, mean = (early + strata.largest_values[: early.size]) / 2, strata.largest_mean
-    return LevelBets(values, strata, shares=PAIR_SHARES).log_evidence((mean - drop) / 2, (mean - drop / 2) / 2)
+    values = (early + strata.largest_values[: early.size]) / 2
+    bets, mean = LevelBets(values, strata, shares=PAIR_SHARES), strata.largest_mean
+    return bets.log_evidence((mean - drop) / 2, (mean - drop / 2) / 2)
 
 
-def interval(values: Floats, strata: Strata, *, alpha: float, shares: Floats = SHARES) -> Interval:
+def interval(scores: ArrayLike, *, alpha: float, population: int | None = None) -> Interval:
+    """Return the bounds of `stratified_interval` for so many, or unlimited, scores in a uniformly random order."""
+    strata = Strata.single(UNLIMITED if population is None else population)
+    return stratified_interval(np.asarray(scores, dtype=np.float64), strata, alpha=alpha)
+
+
+def stratified_interval(values: Floats, strata: Strata, *, alpha: float, shares: Floats = SHARES) -> Interval:
     """Return bounds that contain the population's mean at all looks so far with probability 1 - `alpha`.
 
     Each side has alpha/2. They enclose the means that no look at the first values has refuted (the running intersection
@@ -90,10 +100,10 @@ def interval(values: Floats, strata: Strata, *, alpha: float, shares: Floats = S
 
 
 def paired_interval(differences: Floats, strata: Strata, *, alpha: float) -> Interval:
-    """Return the bounds of `interval` for the mean of differences, which run from -w to w in a stratum of weight w."""
+    """Return the same bounds for the mean of differences, which run from -w to w in a stratum of weight w."""
     largest = strata.largest_mean
     values = (differences + strata.largest_values[: differences.size]) / 2
-    low, high = interval(values, strata, alpha=alpha, shares=PAIR_SHARES)
+    low, high = stratified_interval(values, strata, alpha=alpha, shares=PAIR_SHARES)
     return 2 * low - largest, 2 * high - largest
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
@@ -63,11 +63,8 @@ OLD_KEYS: Mapping[tuple[str, str], Mapping[str, Mapping[str, str | bool]]] = {
 REMOVED = {"population": "a loss is always tested for the model", "clear": "it is always half of drop"}
 
 
-class _Table(msgspec.Struct, forbid_unknown_fields=True):
-    """A table of the file. Its fields have the names of the keys, in the order in which errors list them."""
-
-
-class _File(_Table, kw_only=True):
+# The fields of a table have the names of its keys, in the order in which errors list them.
+class _File(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     reference: Any = None
     verdict: Any = {}
     regression: Any = {}
@@ -75,12 +72,12 @@ class _File(_Table, kw_only=True):
     gate: Annotated[list[dict[str, Any]], Meta(description="each gate as a [[gate]] table")] = []
 
 
-class _References(_Table, kw_only=True):
+class _References(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     aligned: Any = None
     base: Any = None
 
 
-class _Reference(_Table, kw_only=True):
+class _Reference(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     source: Annotated[str, Meta(description="a sentence that names the source")]
     texts: Annotated[str, Meta(description="the texts that it was measured on")] = ""
     mean: Score
@@ -168,13 +165,16 @@ def load_thresholds(
     try:
         file = _converted(data, _File, "the file")
         references = _references(file.reference)
-        gates = _gates(file.gate, known_tasks)
+        gates = [_gate(values, known_tasks) for values in file.gate]
+        names = [gate.name for gate in gates]
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"two gates are named {name!r}; give each its own name")
         verdict = _settings(file.verdict, VerdictSettings, "[verdict]", notes)
         regression = _settings(file.regression, RegressionSettings, "[regression]", notes)
         floors = _floors(file.floor, known_tasks)
     except ValueError as error:
         raise ThresholdsError(f"--thresholds: {path}: {error}") from error
-    names = {gate.name for gate in gates}
     for task, above in (required or {}).items():
         if task in names:
             raise ThresholdsError(
@@ -192,15 +192,6 @@ def load_thresholds(
         floors=floors,
         notes=tuple(notes),
     )
-
-
-def _gates(tables: Sequence[Mapping[str, Any]], known_tasks: Mapping[str, str]) -> list[Gate]:
-    gates = [_gate(values, known_tasks) for values in tables]
-    names = [gate.name for gate in gates]
-    for name in names:
-        if names.count(name) > 1:
-            raise ValueError(f"two gates are named {name!r}; give each its own name")
-    return gates
 
 
 def _settings(values: Any, table: type[Value], place: str, notes: list[str]) -> Value:
@@ -322,11 +313,7 @@ def _tasks(given: Mapping[str, Any], known_tasks: Mapping[str, str]) -> tuple[st
     tasks, aspect = given.get("tasks"), given.get("aspect")
     if tasks is not None and aspect is not None:
         raise ValueError("give aspect or tasks, not both")
-    if (
-        given.get("kind") in ("likelihood", *COMPARED_KINDS)
-        and given["category"] is not None
-        and (tasks is not None or aspect is not None)
-    ):
+    if given.get("category") is not None and (tasks is not None or aspect is not None):
         raise ValueError("give category, aspect or tasks, not several of them")
     if tasks is None:
         return ()

@@ -100,49 +100,39 @@ def diagnoses(evaluator: GateEvaluator) -> dict[str, Diagnosis]:
     floors = evaluator.thresholds.floors
     false_discoveries = evaluator.thresholds.regression.false_discoveries
     scored = {case_id: result for case_id, result in evaluator.measured.results.items() if result.score is not None}
-    below = _discoveries(_evidence_below(scored, floors), false_discoveries)
-    compared_by_case = {}
+    below, dropped = {}, {}
     for case_id, result in scored.items():
-        compared_by_case[case_id] = np.array(result.differences), _haystacks(result)
-    dropped = _worse_cases(compared_by_case, false_discoveries)
-    alpha = 1 - evaluator.thresholds.verdict.confidence
+        floor, differences = floors.get(result.case.task), np.array(result.differences)
+        if floor is not None:
+            below[case_id] = _p_value_below(result, floor)
+        if differences.any():
+            dropped[case_id] = loss_p_value(*_sums(differences, _haystacks(result)))
+    all_below, all_dropped = _discoveries(below, false_discoveries), _discoveries(dropped, false_discoveries)
     found = {}
     for case_id, result in scored.items():
         found[case_id] = _diagnosis(
             result,
             floors.get(result.case.task),
-            votes=flips(_sums(*compared_by_case[case_id])[0]),
-            alpha=alpha,
-            below=case_id in below,
-            dropped=case_id in dropped,
+            alpha=1 - evaluator.thresholds.verdict.confidence,
+            below=case_id in all_below,
+            dropped=case_id in all_dropped,
         )
     return found
 
 
-def _evidence_below(scored: Mapping[str, CaseResult], floors: Mapping[str, float]) -> dict[str, float]:
-    """Return 1 / evidence that a case is below its floor, for all cases that have one."""
-    evidence = {}
-    for case_id, result in scored.items():
-        floor, case = floors.get(result.case.task), result.case
-        if floor is not None:
-            scores, strata = np.array(result.evidence, dtype=np.float64), Strata.single(case.samples // case.group)
-            _, against_above = LevelBets(scores, strata).log_evidence(0.0, from_points(floor))
-            evidence[case_id] = math.exp(-against_above[-1]) if scores.size else 1.0
-    return evidence
+def _p_value_below(result: CaseResult, floor: float) -> float:
+    """Return 1 / evidence that a case is below its floor."""
+    case, scores = result.case, np.array(result.evidence)
+    if not scores.size:
+        return 1.0
+    bets = LevelBets(scores, Strata.single(case.samples // case.group))
+    _, against_above = bets.log_evidence(0.0, from_points(floor))
+    return math.exp(-against_above[-1])
 
 
 def flips(differences: Floats) -> tuple[int, int]:
     """Return how many differences are below zero and how many above."""
     return int((differences < 0).sum()), int((differences > 0).sum())
-
-
-def _worse_cases(compared: Mapping[str, tuple[Floats, Ints]], false_discoveries: float) -> set[str]:
-    """Return the cases that are shown to be worse, given the differences of all and their haystacks."""
-    p_values = {}
-    for case_id, (differences, haystacks) in compared.items():
-        if differences.any():
-            p_values[case_id] = loss_p_value(*_sums(differences, haystacks))
-    return _discoveries(p_values, false_discoveries)
 
 
 def _discoveries(p_values: Mapping[str, float], false_discoveries: float) -> set[str]:
@@ -164,22 +154,14 @@ def _sums(differences: Floats, own: Ints) -> tuple[Floats, Floats]:
     return sums, np.bincount(numbers).astype(np.float64)
 
 
-def _diagnosis(
-    result: CaseResult,
-    floor: float | None,
-    *,
-    votes: tuple[int, int],
-    alpha: float,
-    below: bool,
-    dropped: bool,
-) -> Diagnosis:
+def _diagnosis(result: CaseResult, floor: float | None, *, alpha: float, below: bool, dropped: bool) -> Diagnosis:
     assert result.score is not None
-    haystacks, evidence = _haystacks(result), np.array(result.evidence)
-    low, high = level_interval([[(evidence, haystacks[: len(evidence)])]], alpha=alpha)
-    differences = np.array(result.differences)
-    pairs = len(differences)
-    bounds = difference_interval([[(differences, haystacks[:pairs])]], alpha=alpha) if pairs else None
+    evidence, differences, own = np.array(result.evidence), np.array(result.differences), _haystacks(result)
+    values, pairs = (evidence, own[: evidence.size]), differences.size
+    low, high = level_interval([[values]], alpha=alpha)
+    bounds = difference_interval([[(differences, own[:pairs])]], alpha=alpha) if pairs else None
     worse, better = flips(differences)
+    haystacks_worse, haystacks_better = flips(_sums(differences, own)[0])
     no_vote = None
     if pairs and not differences.any():
         levels = frozenset(evidence[:pairs].tolist())
@@ -188,8 +170,8 @@ def _diagnosis(
     return Diagnosis(
         score=to_points(result.score),
         interval=(to_points(low), to_points(high)),
-        haystacks=len(np.unique(haystacks[: len(evidence)])),
-        correlation=correlation([(evidence, haystacks[: len(evidence)])]),
+        haystacks=len(np.unique(values[1])),
+        correlation=correlation([values]),
         floor=floor,
         below=below,
         comparison=CaseComparison(
@@ -197,8 +179,8 @@ def _diagnosis(
             interval=bounds and (to_points(bounds[0]), to_points(bounds[1])),
             worse=worse,
             better=better,
-            haystacks_worse=votes[0],
-            haystacks_better=votes[1],
+            haystacks_worse=haystacks_worse,
+            haystacks_better=haystacks_better,
             no_vote=no_vote,
             pairs=pairs,
             dropped=dropped,

@@ -14,13 +14,13 @@ from dataclasses import dataclass, field, replace
 
 from longctx.fixtures.records import Case, CaseResult, Likelihood, Reason, UndecidedEffect, Verdict, VerdictWord
 from longctx.fixtures.records.report_parts import Interval
-from longctx.plugins.evidence.clusters import ESTIMATE_ALPHA, ClusteredQueue, SampleRef
+from longctx.plugins.evidence.clusters import ESTIMATE_ALPHA, SampleRef
 from longctx.plugins.evidence.e_process import TIE_TOLERANCE
 from longctx.plugins.evidence.effective_length import effective_length, weighted_average
 from longctx.plugins.evidence.haystacks import correlation, level_interval
 from longctx.plugins.evidence.points import to_points
 from longctx.plugins.evidence.sequential import Hypothesis, InterimAnalysis
-from longctx.plugins.evidence.statistics import interval
+from longctx.plugins.evidence.statistics import stratified_interval
 from longctx.plugins.thresholds.records import COMPARED_KINDS, Gate, Thresholds
 from longctx.plugins.verdicts.hypotheses import (
     PanelKey,
@@ -184,7 +184,7 @@ class GateEvaluator:
             alpha = (1 - self.thresholds.verdict.confidence) / len(scope.lengths) / scope.series
         queue = panel.queue(hypothesis.case_ids)
         values = queue.weighted_means(self.scores, analysis.clusters)
-        planned = interval(values, queue.strata, alpha=alpha)
+        planned = stratified_interval(values, queue.strata, alpha=alpha)
         if analysis.decision is not None:
             verdict = replace(verdict, verdict=analysis.decision.verdict, because=None)
         elif hypothesis.confirmation is not None and analysis.of_model is not None and samples == of:
@@ -193,8 +193,8 @@ class GateEvaluator:
         return replace(
             verdict,
             measured=to_points(mean),
-            interval=_in_points(queue, planned, mean),
-            model_interval=_model_points(level_interval(queue.case_strata(values), alpha=alpha), mean),
+            interval=_in_points(planned, mean, queue.scale),
+            model_interval=_in_points(level_interval(queue.case_strata(values), alpha=alpha), mean),
             confidence=1 - alpha,
             haystacks=queue.haystack_count(len(values)),
             haystack_correlation=correlation(queue.values_by_case(values)),
@@ -208,9 +208,10 @@ class GateEvaluator:
         unmeasured = [finding for finding in findings.values() if finding.verdict in ("error", "not measured")]
         if gate.kind == "effective_length":
             required = float(self.measured.scope.required_length(gate))
+            settled = settled_scores(findings)
             joined = replace(
                 joined, required=required, threshold=joined.required, by_length=tuple(findings.values()),
-                measured=longest_of(findings),
+                measured=effective_length(settled, HALF) if settled else None,
             )  # fmt: skip
         else:
             unmeasured += [finding for finding in findings.values() if finding.measured is None]
@@ -271,20 +272,13 @@ def _default_of(verdict: Verdict) -> UndecidedEffect:
     return "pass" if verdict.kind in COMPARED_KINDS and verdict.because not in SHORT else "fail"
 
 
-def _in_points(queue: ClusteredQueue, bounds: Interval, mean: float) -> Interval:
-    """Return the bounds of a panel's mean, in points, from those of its weighted clusters.
+def _in_points(bounds: Interval, mean: float, scale: float = 1.0) -> Interval:
+    """Return the bounds of a panel's mean, in points, from those of its weighted clusters times their scale.
 
     They contain the mean of the cases' means, which is not quite that of the weighted clusters.
     """
-    low, high = bounds
-    lowest = min(1.0, queue.scale * low, mean)
-    highest = max(min(1.0, queue.scale * high), mean)
-    return to_points(lowest), to_points(highest)
-
-
-def _model_points(bounds: Interval, mean: float) -> Interval:
-    """Return bounds in points, widened to contain the mean."""
-    return to_points(min(bounds[0], mean)), to_points(max(bounds[1], mean))
+    low, high = (min(1.0, scale * bound) for bound in bounds)
+    return to_points(min(low, mean)), to_points(max(high, mean))
 
 
 def _average_interval(intervals: Mapping[int, Interval | None], gate: Gate) -> Interval:
@@ -324,9 +318,3 @@ def settled_scores(findings: Mapping[int, Verdict]) -> dict[int, float] | None:
     if not findings or not all(finding.is_settled for finding in findings.values()):
         return None
     return {length: 100.0 if finding.verdict == "pass" else 0.0 for length, finding in findings.items()}
-
-
-def longest_of(findings: Mapping[int, Verdict]) -> int | None:
-    """Return the effective length; None if it is not known, or if no length reaches the threshold."""
-    settled = settled_scores(findings)
-    return None if settled is None else effective_length(settled, HALF)

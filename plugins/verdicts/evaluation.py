@@ -53,11 +53,8 @@ def evaluate(thresholds: Thresholds, measured: Measured) -> Evaluation:
         return {length: evaluator.finding(gate, length) for length in scope.lengths}
 
     has_answers = scope.signal != "likelihood"
-    verdicts = [
-        *(evaluator.verdicts() if has_answers else ()),
-        *(regression_verdicts(evaluator) if has_answers else ()),
-        *likelihood_verdicts(evaluator),
-    ]
+    on_answers = (*evaluator.verdicts(), *regression_verdicts(evaluator)) if has_answers else ()
+    verdicts = [*on_answers, *likelihood_verdicts(evaluator)]
     interrupted = {case.length for case in scope.cases if case.id in measured.unfinished}
     for place, verdict in enumerate(verdicts):
         is_open = verdict.verdict == "undecided" and verdict.because != "not shown"

@@ -154,13 +154,10 @@ def _comparisons(thresholds: Thresholds, scope: Scope, keys: Sequence[PanelKey])
     for gate in (*own, *gates):
         asked = keys if gate in own else [key for key in keys if _has_cases(gate, scope, key)]
         for key in asked:
-            case_ids = None if gate in own else _case_ids(gate, scope, key)
             comparison = Comparison(
                 hypothesis=_comparison_test(gate, thresholds, scope, panels=len(asked)),
                 gate=gate.name,
-                case_ids=case_ids,
-                blocking=gate.blocking,
-                undecided=gate.undecided,
+                case_ids=None if gate in own else _case_ids(gate, scope, key),
             )
             compared[key].append(comparison)
     return compared
@@ -193,14 +190,7 @@ def hypothesis_of(gate: Gate, scope: Scope, length: int, panel: Panel) -> Hypoth
     for hypothesis in panel.hypotheses:
         if (hypothesis.case_ids, hypothesis.threshold) == (case_ids, threshold):
             return hypothesis
-    return Hypothesis(
-        case_ids=case_ids,
-        threshold=threshold,
-        indifference_zone=panel.hypotheses[0].indifference_zone,
-        alpha=panel.hypotheses[0].alpha,
-        confirmation=panel.hypotheses[0].confirmation,
-        drives_sampling=False,
-    )
+    return replace(panel.hypotheses[0], case_ids=case_ids, threshold=threshold, precision=0.0, drives_sampling=False)
 
 
 def _gate_hypotheses(gates: Sequence[Gate], scope: Scope, key: PanelKey) -> list[Hypothesis]:

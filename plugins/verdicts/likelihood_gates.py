@@ -179,11 +179,14 @@ def _verdict(evaluator: GateEvaluator, rules: Mapping[PanelKey, _LikelihoodRule]
     cases = [case for case in scope.cases_at(length).values() if case.task in tasks]
     of = sum(len(case.planned) for case in cases)
     verdict = replace(evaluator.blank(gate, length), of=of, because="missing tasks", measure=gate.measure)
-    if (problem := evaluator.problem(cases)) is not None:
+    problem = evaluator.problem(cases)
+    if problem is not None:
         return replace(verdict, verdict="error", because="error", detail=problem)
     rule = rules.get((gate_family(gate, scope.task_families), length))
-    gate_cases = _cases(gate, scope, rule.panel) if rule else frozenset()
-    return verdict if rule is None or not gate_cases else _measured_verdict(evaluator, rule, gate, gate_cases, verdict)
+    if rule is None:
+        return verdict
+    gold = _cases(gate, scope, rule.panel)
+    return _measured_verdict(evaluator, rule, gate, gold, verdict) if gold else verdict
 
 
 def _measured_verdict(
@@ -195,8 +198,7 @@ def _measured_verdict(
     stop = rule.stop(all_known, failed)
     used = whole.refs if stop is None else whole.refs[: whole.sample_count(stop)]
     known = {ref: all_known[ref] for ref in used if ref in all_known and ref.case_id in cases}
-    clusters = finished_clusters(queue, known)
-    result = estimates(queue, known, clusters=clusters, alpha=2 * rule.alpha)
+    result = estimates(queue, known, alpha=2 * rule.alpha)
     if result is None:
         return replace(verdict, verdict="undecided", because="too few samples")
     # A gain in nats, or a recovery in points.
@@ -252,16 +254,13 @@ def panel_likelihoods(evaluator: GateEvaluator) -> tuple[PanelLikelihood, ...]:
         known = {ref: measured.likelihoods[ref] for ref in queue.refs if ref in measured.likelihoods}
         stop = rule.stop(known, measured.failed)
         clusters = finished_clusters(queue, known) if stop is None else stop
-        pooled = estimates(queue, known, clusters=clusters, alpha=ESTIMATE_ALPHA)
+        used = {ref: known[ref] for ref in queue.refs[: queue.sample_count(clusters)]}
+        pooled = estimates(queue, used, alpha=ESTIMATE_ALPHA)
         if pooled is None:
             continue
-        used = {ref: known[ref] for ref in queue.refs[: queue.sample_count(clusters)]}
         by_case: dict[str, CaseLikelihood] = {}
         for case_id in panel.cases:
-            case_queue = panel.uniform_queue({case_id})
-            own = {ref: used[ref] for ref in case_queue.refs if ref in used}
-            finished = finished_clusters(case_queue, own)
-            result = estimates(case_queue, own, clusters=finished, alpha=ESTIMATE_ALPHA)
+            result = estimates(panel.uniform_queue({case_id}), used, alpha=ESTIMATE_ALPHA)
             by_case |= {} if result is None else {case_id: result}
         results.append(
             PanelLikelihood(

@@ -16,7 +16,7 @@ from itertools import takewhile
 from types import MappingProxyType
 from typing import Literal
 
-from longctx.fixtures.records import Case, UndecidedEffect
+from longctx.fixtures.records import Case
 from longctx.fixtures.seeding import stable_hash
 from longctx.plugins.evidence.clusters import ClusteredQueue, SampleRef, cluster_of
 from longctx.plugins.evidence.sequential import (
@@ -51,10 +51,6 @@ class Comparison:
     """The name of the gate that asks for it; empty for the comparison of all cases, which every run makes."""
     case_ids: frozenset[str] | None = None
     """The cases that it is about; None for all of the panel."""
-    blocking: bool = True
-    """True if a failure fails the run."""
-    undecided: UndecidedEffect | None = None
-    """The effect of an undecided comparison; None for the default, which depends on the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +128,6 @@ class Panel:
         """By case id, the rate at which a case's clusters are drawn, which is proportional to their weight. Empty for a
         uniformly random order, if all weights are equal."""
         self._seed = seed
-        self._refs: dict[frozenset[str], tuple[SampleRef, ...]] = {}
         self._queues: dict[frozenset[str], ClusteredQueue] = {}
 
     @cached_property
@@ -171,16 +166,14 @@ class Panel:
 
     def sample_refs(self, case_ids: Collection[str]) -> tuple[SampleRef, ...]:
         """Return the samples of some cases in queue order."""
-        chosen = frozenset(case_ids)
-        if chosen not in self._refs:
-            self._refs[chosen] = tuple(ref for ref in self.order if ref.case_id in chosen)
-        return self._refs[chosen]
+        return self.queue(case_ids).refs
 
     def queue(self, case_ids: Collection[str]) -> ClusteredQueue:
         """Return the samples of some cases in queue order, by clusters."""
         chosen = frozenset(case_ids)
         if chosen not in self._queues:
-            self._queues[chosen] = ClusteredQueue(self.sample_refs(chosen), self.cases, self.draw_rates)
+            refs = [ref for ref in self.order if ref.case_id in chosen]
+            self._queues[chosen] = ClusteredQueue(refs, self.cases, self.draw_rates)
         return self._queues[chosen]
 
     def uniform_queue(self, case_ids: Collection[str]) -> ClusteredQueue:
@@ -308,25 +301,19 @@ class Panel:
         assert known.baseline is not None
         queue = self.paired_queue(comparison, known.failed)
         least = look_clusters(queue, 1 if self.full else look.share)
-        refs: Sequence[SampleRef] = queue.refs[: queue.sample_count(least)]
+        refs = queue.refs[: queue.sample_count(least)]
         if analysis.decision is None and not (self.full or look.waits or look.has_failed):
-            own = self._refs_until_verdict(comparison, queue, analysis, known)
-            refs = own if len(own) > len(refs) else refs
+            if isinstance(comparison.hypothesis, Hypothesis):
+                kept = kept_shares(known.model, known.baseline)
+                own = samples_until_verdict(comparison.hypothesis, queue, analysis, kept)
+            else:
+                own = pairs_until_verdict(comparison.hypothesis, queue, analysis, known.model, known.baseline)
+            # Loading a model again takes longer than the samples that a verdict may turn out not to need.
+            wanted = TURN_FACTOR * len(own) if self.is_in_turn else len(own)
+            refs = queue.refs[: max(len(refs), wanted)]
         if known.final_baseline is None:
             return refs
         return tuple(takewhile(known.final_baseline.__contains__, refs))
-
-    def _refs_until_verdict(
-        self, comparison: Comparison, queue: ClusteredQueue, analysis: InterimAnalysis, known: _PanelScores
-    ) -> Sequence[SampleRef]:
-        assert known.baseline is not None
-        if isinstance(comparison.hypothesis, Hypothesis):
-            kept = kept_shares(known.model, known.baseline)
-            refs = samples_until_verdict(comparison.hypothesis, queue, analysis, kept)
-        else:
-            refs = pairs_until_verdict(comparison.hypothesis, queue, analysis, known.model, known.baseline)
-        # Loading a model again takes longer than the samples that a verdict may turn out not to need.
-        return queue.refs[: TURN_FACTOR * len(refs)] if self.is_in_turn else refs
 
 
 def _rates_by_weight(cases: Collection[Case]) -> dict[str, float]:

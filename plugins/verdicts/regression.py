@@ -15,14 +15,13 @@ from typing import Literal
 import numpy as np
 
 from longctx.fixtures.lengths import format_length
-from longctx.fixtures.records import Case, PairedChange, Reason, Verdict, VerdictWord
-from longctx.fixtures.records.report_parts import Interval, MeanEstimate
-from longctx.plugins.evidence.clusters import ClusteredQueue, SampleRef
-from longctx.plugins.evidence.e_process import TIE_TOLERANCE, Floats
+from longctx.fixtures.records import Case, PairedChange, Reason, Verdict
+from longctx.fixtures.records.report_parts import MeanEstimate
+from longctx.plugins.evidence.clusters import SampleRef
+from longctx.plugins.evidence.e_process import TIE_TOLERANCE
 from longctx.plugins.evidence.haystacks import correlation, difference_interval, level_interval
 from longctx.plugins.evidence.points import to_points
 from longctx.plugins.evidence.sequential import (
-    ErrorShares,
     Hypothesis,
     InterimAnalysis,
     NonInferiority,
@@ -32,7 +31,7 @@ from longctx.plugins.evidence.sequential import (
     look_clusters,
     pooled_p_value,
 )
-from longctx.plugins.evidence.statistics import interval, paired_interval
+from longctx.plugins.evidence.statistics import paired_interval, stratified_interval
 from longctx.plugins.thresholds.records import COMPARED_KINDS, Gate
 from longctx.plugins.verdicts.diagnoses import flips
 from longctx.plugins.verdicts.evaluate import GateEvaluator, first_task
@@ -88,11 +87,6 @@ class PanelPairs:
         assert isinstance(self.comparison.hypothesis, NonInferiority)
         return self.comparison.hypothesis, self.pairs.first(self.needed(share))
 
-    @property
-    def confirmation(self) -> ErrorShares | None:
-        """The error that each test of a failure may use; None if a loss on the planned samples is a failure."""
-        return self.comparison.hypothesis.confirmation
-
 
 def paired_panels(compared: Sequence[ComparedPanel], final_baseline: Scores | None = None) -> list[PanelPairs]:
     """Return all comparisons of a run's panels, each with the test of its pairs."""
@@ -131,7 +125,7 @@ def decide_together(compared: Sequence[PanelPairs]) -> list[PanelDecision]:
         p_value = pooled_p_value(item.first(share) for item in compared)
         of_all = p_value if share == 1 else None
         for place, item in enumerate(compared):
-            shares = item.confirmation
+            shares = item.comparison.hypothesis.confirmation
             if p_value is None or shares is None or shares.pooled is None or share not in item.analysis.doubts:
                 continue
             if p_value <= shares.pooled.at(share):
@@ -146,29 +140,20 @@ def _decision(
 
     `shown` is the look at all panels together that shows its loss, with its p-value; `pooled` that of all their pairs.
     """
-    analysis = item.analysis
-    decision, p_value = None if analysis.decision is None else analysis.decision.verdict, analysis.p_value
+    analysis, p_value = item.analysis, item.analysis.p_value
+    word = None if analysis.decision is None else analysis.decision.verdict
+    decision = PanelDecision(analysis=analysis, decision=word, p_value=None)
     is_complete = analysis.samples == analysis.planned_samples
     if isinstance(item.comparison.hypothesis, Hypothesis):
-        is_not_shown = decision is None and is_complete
-        return PanelDecision(analysis=analysis, decision=decision, p_value=None, is_not_shown=is_not_shown)
-    if item.confirmation is None:
-        return PanelDecision(analysis=analysis, decision=decision, p_value=None)
+        return replace(decision, is_not_shown=word is None and is_complete)
     if shown is not None:
-        look, p_value = shown
-        return PanelDecision(analysis=analysis, decision="fail", p_value=p_value, look=look)
-    if decision is not None:
-        return PanelDecision(analysis=analysis, decision=decision, p_value=p_value if decision == "fail" else None)
-    if p_value is None or not is_complete:
-        return PanelDecision(analysis=analysis, decision=None, p_value=p_value)
+        return replace(decision, decision="fail", look=shown[0], p_value=shown[1])
+    if word == "pass":
+        return decision
+    if word == "fail" or p_value is None or not is_complete:
+        return replace(decision, p_value=p_value)
     of_run = 2 * min(panels * p_value, 1.0 if pooled is None else pooled)
-    return PanelDecision(
-        analysis=analysis,
-        decision=None,
-        p_value=p_value,
-        is_not_shown=True,
-        is_suspected=of_run <= SUSPECTED_P_VALUE,
-    )
+    return replace(decision, p_value=p_value, is_not_shown=True, is_suspected=of_run <= SUSPECTED_P_VALUE)
 
 
 def regression_verdicts(evaluator: GateEvaluator) -> tuple[Verdict, ...]:
@@ -208,62 +193,78 @@ def _verdict(
     decided: tuple[PanelPairs, PanelDecision, int] | None,
 ) -> Verdict:
     """Return the verdict of a gate at one length, given its decision and the number of panels that share its error."""
-    word, because, detail = _obstacle(evaluator, cases, decided)
+    scope = evaluator.measured.scope
     verdict = replace(
         evaluator.blank(gate, length),
         name=name,
         required=-(gate.drop or 0.0) if gate.changed is None else gate.changed,
-        of=sum(len(case.planned) for case in cases if case.id not in evaluator.measured.scope.misfits),
-        verdict=word or "undecided",
-        because=because,
-        detail=detail,
+        of=sum(len(case.planned) for case in cases if case.id not in scope.misfits),
     )
-    return verdict if decided is None else _compared(evaluator, verdict, decided, is_open=word is None)
+    if decided is not None:
+        verdict = _counted(verdict, decided[0])
+    # A case whose samples cannot be built is in no queue, but a mean without it would not be the gate's.
+    problem = evaluator.problem(cases)
+    if not scope.has_baseline:
+        return replace(verdict, because="no baseline")
+    if scope.is_same_checkpoint:
+        return replace(verdict, verdict="pass", because="same checkpoint")
+    if problem is not None:
+        return replace(verdict, verdict="error", because="error", detail=problem)
+    if decided is not None and verdict.samples:
+        return _compared(evaluator, verdict, *decided)
+    if scope.baseline_is_final:
+        return replace(verdict, because="no common samples")
+    return replace(verdict, verdict="undecided", because="too few samples")
+
+
+def _counted(verdict: Verdict, item: PanelPairs) -> Verdict:
+    """Return the verdict with its samples, the loss that the gate allows, and the one that so many pairs detect."""
+    test, analysis = item.comparison.hypothesis, item.analysis
+    verdict = replace(verdict, samples=analysis.samples, of=analysis.planned_samples)
+    if isinstance(test, Hypothesis):
+        return verdict
+    detectable = detectable_panel_loss(test, item.pairs.queue, analysis.clusters)
+    return replace(
+        verdict,
+        required=-to_points(test.allowed(item.pairs.first(analysis.clusters).baseline_mean)),
+        detectable=None if detectable is None else to_points(detectable),
+    )
 
 
 def _compared(
-    evaluator: GateEvaluator, verdict: Verdict, decided: tuple[PanelPairs, PanelDecision, int], *, is_open: bool
+    evaluator: GateEvaluator, verdict: Verdict, item: PanelPairs, decision: PanelDecision, panels: int
 ) -> Verdict:
-    """Return the verdict with what its pairs show; one that is not open keeps its word."""
-    item, decision, panels = decided
-    test, analysis = item.comparison.hypothesis, item.analysis
-    pairs = item.pairs.first(analysis.clusters)
-    verdict = replace(verdict, samples=analysis.samples, of=analysis.planned_samples)
+    """Return the verdict with what its pairs show, given the number of panels that share its error."""
+    test, pairs = item.comparison.hypothesis, item.pairs.first(item.analysis.clusters)
     pass_alpha, limit = test.alpha, 0.0
     if isinstance(test, NonInferiority):
         pass_alpha, limit = test.pass_alpha or test.alpha, to_points(test.limit(pairs.baseline_mean))
-        detectable = detectable_panel_loss(test, pairs.queue, analysis.clusters)
-        verdict = replace(
-            verdict,
-            required=-to_points(test.allowed(pairs.baseline_mean)),
-            detectable=None if detectable is None else to_points(detectable),
-        )
-    if not is_open:
-        return verdict
     because = _why_undecided(evaluator, item, decision) if decision.decision is None else None
     # The interval excludes the loss that a pass rules out, or that a failure shows.
     alpha = evaluator.interval_alpha(pass_alpha if decision.decision == "pass" else test.alpha)
-    estimate = _mean_loss(pairs, alpha) if isinstance(test, NonInferiority) else _mean_change(pairs, alpha)
+    estimate, queue = _estimate(test, pairs, alpha), pairs.queue
     worse, better = flips(pairs.differences)
-    share = _changed_share(pairs, alpha)
+    changed = np.abs(pairs.differences) > TIE_TOLERANCE
+    changed_share = np.where(changed, queue.strata.largest_values[: len(pairs)], 0.0)
+    share_low, share_high = level_interval(queue.case_strata(changed_share), alpha=alpha)
     return replace(
         verdict,
         measured=estimate.mean,
         interval=estimate.interval,
         model_interval=estimate.model_interval,
-        haystacks=pairs.queue.haystack_count(len(pairs)),
-        haystack_correlation=correlation(pairs.queue.values_by_case(pairs.differences)),
+        haystacks=queue.haystack_count(len(pairs)),
+        haystack_correlation=correlation(queue.values_by_case(pairs.differences)),
         confidence=1 - alpha,
         verdict=decision.decision or "undecided",
         because=because,
         change=PairedChange(
             worse=worse,
             better=better,
-            pairs=analysis.clusters,
+            pairs=item.analysis.clusters,
             limit=limit,
             comparisons=panels,
-            share=share.mean,
-            share_interval=share.model_interval,
+            share=to_points(queue.mean_difference(changed_share)),
+            share_interval=(to_points(share_low), to_points(share_high)),
         ),
         p_value=decision.p_value,
         suspected=decision.is_suspected and because == "not shown",
@@ -281,50 +282,17 @@ def _why_undecided(evaluator: GateEvaluator, item: PanelPairs, decision: PanelDe
     return "not shown" if decision.is_not_shown else "too few samples"
 
 
-def _obstacle(
-    evaluator: GateEvaluator, cases: Sequence[Case], decided: tuple[PanelPairs, PanelDecision, int] | None
-) -> tuple[VerdictWord | None, Reason | None, str]:
-    """Return the verdict, its reason and the error if nothing is compared; three empty values if something is.
-
-    A case whose samples cannot be built is in no queue, but a mean without it would not be the gate's.
-    """
-    scope = evaluator.measured.scope
-    if not scope.has_baseline:
-        return "not measured", "no baseline", ""
-    if scope.is_same_checkpoint:
-        return "pass", "same checkpoint", ""
-    if (problem := evaluator.problem(cases)) is not None:
-        return "error", "error", problem
-    if decided is not None and decided[0].analysis.samples:
-        return None, None, ""
-    if scope.baseline_is_final:
-        return "not measured", "no common samples", ""
-    return "undecided", "too few samples", ""
-
-
-def _mean_loss(pairs: Pairs, alpha: float) -> MeanEstimate:
-    """Return the mean difference, model - baseline."""
-    queue, differences = pairs.queue, pairs.differences
-    planned = paired_interval(differences, queue.drawn_strata, alpha=alpha)
-    return _estimate(queue, differences, planned, difference_interval(queue.case_strata(differences), alpha=alpha))
-
-
-def _mean_change(pairs: Pairs, alpha: float) -> MeanEstimate:
-    """Return the mean change of a score, for the better or worse."""
-    queue, changes = pairs.queue, pairs.changes
-    planned = interval(changes, queue.strata, alpha=alpha)
-    return _estimate(queue, changes, planned, level_interval(queue.case_strata(changes), alpha=alpha))
-
-
-def _changed_share(pairs: Pairs, alpha: float) -> MeanEstimate:
-    """Return the share of pairs whose scores differ, as the mean over the cases."""
-    weights = pairs.queue.strata.weights[pairs.queue.strata.stratum[: len(pairs)]]
-    differ = np.where(np.abs(pairs.differences) > TIE_TOLERANCE, weights, 0.0)
-    return _mean_change(replace(pairs, changes=differ), alpha)
-
-
-def _estimate(queue: ClusteredQueue, values: Floats, planned: Interval, of_model: Interval) -> MeanEstimate:
-    """Return the mean of weighted values in points; `planned` is the interval about the mean of the weighted values."""
+def _estimate(test: NonInferiority | Hypothesis, pairs: Pairs, alpha: float) -> MeanEstimate:
+    """Return the mean difference, model - baseline, in points; for a limit on changes the mean change either way."""
+    queue = pairs.queue
+    if isinstance(test, NonInferiority):
+        values = pairs.differences
+        planned = paired_interval(values, queue.drawn_strata, alpha=alpha)
+        of_model = difference_interval(queue.case_strata(values), alpha=alpha)
+    else:
+        values = pairs.changes
+        planned = stratified_interval(values, queue.strata, alpha=alpha)
+        of_model = level_interval(queue.case_strata(values), alpha=alpha)
     low, high = (to_points(max(-1.0, min(1.0, queue.scale * bound))) for bound in planned)
     model_low, model_high = map(to_points, of_model)
     mean = to_points(queue.mean_difference(values))

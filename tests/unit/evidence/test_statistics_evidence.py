@@ -83,7 +83,7 @@ def test_evidence_forgets_what_was_refuted_on_the_way() -> None:
 def test_what_is_no_score_raises_and_is_shown(bad: float) -> None:
     for call in (
         lambda: decide([0.5, bad], 0.5, population=9),
-        lambda: interval(np.array([0.5, bad]), Strata.single(9), alpha=0.01),
+        lambda: interval([0.5, bad], alpha=0.01),
     ):
         with pytest.raises(ValueError, match=rf"^{bad!r} among the scores: they run from 0 to 1"):
             call()

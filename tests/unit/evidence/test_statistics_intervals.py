@@ -8,16 +8,11 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from longctx.fixtures.records.report_parts import Interval
 from longctx.plugins.evidence.e_process import Strata
 from longctx.plugins.evidence.statistics import interval, paired_interval
-from tests.helpers.scores import QUEUES, Floats, binary_scores, decide, paired_differences
+from tests.helpers.scores import QUEUES, binary_scores, decide, paired_differences
 
 RESOLUTION = 1e-5
-
-
-def bounds(scores: list[float] | Floats, *, alpha: float, population: int) -> Interval:
-    return interval(np.asarray(scores, dtype=np.float64), Strata.single(population), alpha=alpha)
 
 
 @settings(deadline=None, max_examples=50)
@@ -27,8 +22,8 @@ def test_an_interval_holds_the_mean_and_more_scores_keep_it_inside(
 ) -> None:
     population = len(scores) + more
     mean = math.fsum(scores) / len(scores)
-    wide = bounds(scores[: len(scores) // 2], alpha=alpha, population=population)
-    low, high = bounds(scores, alpha=alpha, population=population)
+    wide = interval(scores[: len(scores) // 2], alpha=alpha, population=population)
+    low, high = interval(scores, alpha=alpha, population=population)
     assert 0 <= low <= mean <= high <= 1
     assert min(wide[0], mean) <= low + RESOLUTION
     assert high - RESOLUTION <= max(wide[1], mean)
@@ -41,7 +36,7 @@ def test_an_interval_excludes_a_threshold_when_the_gate_has_decided(
 ) -> None:
     population = len(scores) + more
     mean = math.fsum(scores) / len(scores)
-    low, high = bounds(scores, alpha=0.1, population=population)
+    low, high = interval(scores, alpha=0.1, population=population)
     decision = decide(scores, threshold, alpha=0.05, population=population, least=1)
     if decision is None:
         assert low - RESOLUTION <= threshold <= high + RESOLUTION
@@ -53,20 +48,20 @@ def test_an_interval_excludes_a_threshold_when_the_gate_has_decided(
 
 def test_an_interval_narrows_to_the_mean_of_the_set() -> None:
     scores = binary_scores(0.9, 500)
-    widths = [high - low for low, high in (bounds(scores[:n], alpha=0.01, population=500) for n in (1, 20, 100, 400))]
+    widths = [high - low for low, high in (interval(scores[:n], alpha=0.01, population=500) for n in (1, 20, 100, 400))]
     assert widths == sorted(widths, reverse=True)
     assert widths[-1] < 0.06
-    assert bounds(scores, alpha=0.01, population=500) == (0.9, 0.9)
-    assert bounds([], alpha=0.01, population=500) == (0.0, 1.0)
-    assert bounds([1.0] * 400, alpha=0.01, population=500)[1] == 1.0
-    assert bounds([0.0] * 400, alpha=0.01, population=500)[0] == 0.0
+    assert interval(scores, alpha=0.01, population=500) == (0.9, 0.9)
+    assert interval([], alpha=0.01) == (0.0, 1.0)
+    assert interval([1.0] * 500, alpha=0.01)[1] == 1.0
+    assert interval([0.0] * 500, alpha=0.01)[0] == 0.0
 
 
 def test_an_interval_holds_the_truth_at_every_look() -> None:
     """At all looks together as often as it says, which intervals for a fixed number of samples do not."""
     missed = 0
     for seed in range(300):
-        low, high = bounds(binary_scores(0.8, 100, seed)[:60], alpha=0.1, population=100)
+        low, high = interval(binary_scores(0.8, 100, seed)[:60], alpha=0.1, population=100)
         missed += not low <= 0.8 <= high
     assert missed / 300 <= 0.1
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import ArrayLike
 
 from longctx.plugins.evidence.e_process import Floats, LevelBets, Strata
-from longctx.plugins.evidence.statistics import interval, paired_evidence, paired_interval
+from longctx.plugins.evidence.statistics import paired_evidence, paired_interval, stratified_interval
 
 POPULATION = 5
 
@@ -58,7 +58,7 @@ def strata_of(tasks: ArrayLike, sizes: Sequence[float] = (1.0, 1.0)) -> Strata:
 
 def test_the_interval_of_a_whole_population_is_its_mean() -> None:
     strata = strata_of([0, 1, 1, 0], (1.0, 0.5))
-    assert interval(np.array([1.0, 0.5, 0.0, 0.5]), strata, alpha=0.1) == (0.5, 0.5)
+    assert stratified_interval(np.array([1.0, 0.5, 0.0, 0.5]), strata, alpha=0.1) == (0.5, 0.5)
 
 
 @settings(deadline=None, max_examples=10)

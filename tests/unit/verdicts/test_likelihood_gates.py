@@ -182,7 +182,7 @@ def test_intervals_hold_their_means(losses: list[tuple[float, float, float, floa
         ref: item(full, query=query, evidence=evidence, foil=foil)
         for ref, (full, query, evidence, foil) in zip(panel.order, losses, strict=False)
     }
-    found = estimates(rule.queue(), known, clusters=len(known), alpha=0.05)
+    found = estimates(rule.queue(), known, alpha=0.05)
     assert found is not None
     for estimate in (found.nll, found.query, found.evidence, found.gain, found.greedy, found.margin, found.recovery):
         if estimate is not None:
