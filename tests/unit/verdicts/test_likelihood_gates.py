@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from longctx.fixtures.records import AnswerLikelihood, Likelihood, Verdict
+from longctx.fixtures.records import AnswerLikelihood, Case, Likelihood, Verdict
 from longctx.plugins.evidence.clusters import SampleRef
 from longctx.plugins.evidence.likelihood_estimates import LEAST_EVIDENCE_GAIN, Likelihoods, estimates
 from longctx.plugins.report.gate_reasons import reason_text
@@ -26,6 +26,7 @@ from tests.helpers.queues import ASPECTS, LEVEL, case, result, scope_of, thresho
 
 SAMPLES = 60
 CASES = tuple(replace(case(task, 1024, SAMPLES), has_gold=True) for task in ("n1", "n2"))
+UNEQUAL = (CASES[0], replace(CASES[1], samples=9 * SAMPLES))
 GAIN = replace(LEVEL, name="gain", kind="likelihood", measure="gain", above=1.0, tasks=("n1", "n2"))
 RECOVERY = replace(GAIN, name="recovery", measure="recovery", above=50.0)
 Make = Callable[[SampleRef], Likelihood]
@@ -136,8 +137,8 @@ def test_a_run_of_likelihoods_alone_has_no_verdict_on_answers() -> None:
     assert {finding.verdict for finding in evaluation.ruler.values()} == {"not measured"}
 
 
-def rule_of(*gates: Gate) -> tuple[_LikelihoodRule, Panel]:
-    scope = scope_of(CASES, lengths=(1024,), signal="both")
+def rule_of(*gates: Gate, cases: tuple[Case, ...] = CASES) -> tuple[_LikelihoodRule, Panel]:
+    scope = scope_of(cases, lengths=(1024,), signal="both")
     panels = build_panels(thresholds(*gates), scope)
     (rule,) = build_rules(thresholds(*gates), scope, panels).values()
     return rule, rule.panel
@@ -165,13 +166,22 @@ def test_a_failed_case_does_not_hold_up_the_others() -> None:
 
 
 def test_likelihoods_are_drawn_alike_from_all_samples_whatever_the_rates_of_answers() -> None:
-    cases = (CASES[0], replace(CASES[1], samples=9 * SAMPLES))
-    scope = scope_of(cases, lengths=(1024,), signal="both")
-    panels = build_panels(thresholds(), scope)
-    (rule,) = build_rules(thresholds(), scope, panels).values()
+    rule, _ = rule_of(cases=UNEQUAL)
     first = [ref.case_id for ref in rule.queue().refs[:SAMPLES]]
     assert first.count(CASES[0].id) < 0.2 * SAMPLES
     assert [ref.case_id for ref in rule.panel.order[:SAMPLES]].count(CASES[0].id) > 0.3 * SAMPLES
+
+
+def test_tasks_of_unequal_sizes_are_measured_until_their_gain_is_precise() -> None:
+    rule, panel = rule_of(cases=UNEQUAL)
+    known = {ref: noisy(1.0, spread=1.0)(ref) for ref in panel.order}
+    stop = rule.stop(known)
+    assert stop is not None
+    found = estimates(rule.queue(), {ref: known[ref] for ref in rule.queue().refs[:stop]}, alpha=0.05)
+    assert found is not None
+    assert found.gain is not None
+    # A precision of half a nat on both sides.
+    assert found.gain.high - found.gain.low < 1.1
 
 
 @settings(max_examples=15, deadline=None, derandomize=True)
