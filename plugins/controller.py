@@ -78,8 +78,7 @@ class _Collector:
     def pytest_testnodedown(self, node: Any) -> None:
         """Add the samples that a worker computed for the cases of others, and its time."""
         samples, seconds = getattr(node, "workeroutput", {}).get(HELP, (0, {}))
-        self.controller.helped_samples += samples
-        self.controller.helped_seconds.append(seconds)
+        self.controller.helped.append(CaseReport(computed_samples=samples, seconds=seconds))
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -68,9 +68,8 @@ def measure(worker: Worker, request: pytest.FixtureRequest) -> Callable[[Case], 
         if case.id in run.misfits:
             pytest.fail(run.misfits[case.id], pytrace=False)
         try:
-            report = (
-                CaseReport(inspection=worker.builder.inspect(case)) if run.options.preflight else worker.measure(case)
-            )
+            is_inspected = run.options.preflight
+            report = CaseReport(inspection=worker.builder.inspect(case)) if is_inspected else worker.measure(case)
         except (*CASE_ERRORS, JournalError, Stopped) as error:
             raise failure(error) from None
         stash[_CASE_REPORT] = report

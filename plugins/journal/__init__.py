@@ -24,12 +24,11 @@ from longctx.plugins.journal.file_system import (
     JournalError,
     probe_file_system,
 )
-from longctx.plugins.journal.heartbeat import HEARTBEAT_SECONDS, LEASE_SECONDS, Heartbeat
+from longctx.plugins.journal.heartbeat import LEASE_SECONDS, Heartbeat
 from longctx.plugins.journal.lines import Entry, LikelihoodEntry, Subject, likelihood_key, sample_key
 from longctx.plugins.journal.store import Journal, JudgeReplies
 
 __all__ = [
-    "HEARTBEAT_SECONDS",
     "LEASE_SECONDS",
     "POLL_SECONDS",
     "VISIBLE_SECONDS",

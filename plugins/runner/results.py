@@ -61,10 +61,8 @@ class Controller:
         self.selected: tuple[Case, ...] = ()
         self.reports: dict[str, CaseReport] = {}
         """The reports by case id."""
-        self.helped_samples = 0
-        """The number of samples that workers computed after their last test."""
-        self.helped_seconds: list[Mapping[str, float]] = []
-        """The time of each worker by activity after its last test."""
+        self.helped: list[CaseReport] = []
+        """The samples and the time of each worker after its last test."""
         self.is_interrupted = False
         """True once Ctrl-C has ended the tests."""
         self._panel_state: PanelState | None = None
@@ -78,16 +76,14 @@ class Controller:
         Workers report it as their cases end. Those of an interrupted run end without a report, so there it is what the
         journal has gained.
         """
-        reported = self.helped_samples + sum(report.computed_samples for report in self.reports.values())
+        reported = sum(report.computed_samples for report in (*self.reports.values(), *self.helped))
         return max(reported, self.stored_samples()[0] - self._stored_before) if self.is_interrupted else reported
 
     @property
     def worker_seconds(self) -> Mapping[str, float]:
         total: Counter[str] = Counter()
-        for report in self.reports.values():
+        for report in (*self.reports.values(), *self.helped):
             total.update(report.seconds)
-        for seconds in self.helped_seconds:
-            total.update(seconds)
         return total
 
     @property

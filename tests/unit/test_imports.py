@@ -39,7 +39,6 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "fixtures.scoring": ("fixtures.http",),
     "fixtures.tasks": ("fixtures.corpora", "fixtures.scoring", "fixtures.tokenization"),
     "fixtures.cases": ("fixtures.corpora", "fixtures.tasks", "fixtures.tokenization"),
-    "fixtures.preflight": ("fixtures.scoring", "fixtures.tasks", "fixtures.tokenization"),
     "fixtures.calibration": ("fixtures.corpora", "fixtures.tasks"),
     "fixtures.invariance": ("fixtures.checkpoints", "fixtures.engines"),
     "fixtures.diagnosis": ("fixtures.checkpoints", "fixtures.corpora", "fixtures.engines", "fixtures.tasks",

@@ -184,10 +184,13 @@ def _mean_row(document: JsonReport, mean: Mean) -> Row:
     cells, helmet = [], document.helmet if mean.suite == HELMET else None
     for length in tested_lengths(document):
         score = mean.scores.get(str(length))
-        interval = helmet.intervals.get(mean.name, {}).get(str(length)) if helmet else None
-        title = f"interval {shown_interval(interval)} at {100 * helmet.confidence:.4g} %" if helmet and interval else ""
-        shown = Cell() if score is None else Cell(text=shown_number(score), style=f"s{shade(score)}", title=title)
-        cells.append(shown)
+        if score is None:
+            cells.append(Cell())
+            continue
+        title = ""
+        if helmet and (interval := helmet.intervals.get(mean.name, {}).get(str(length))):
+            title = f"interval {shown_interval(interval)} at {100 * helmet.confidence:.4g} %"
+        cells.append(Cell(text=shown_number(score), style=f"s{shade(score)}", title=title))
     name = f"{TITLES[mean.suite]} {mean.name}" if mean.is_total else f"{mean.name} mean"
     return Row(name=name, cells=tuple(cells), kind="total" if mean.is_total else "mean")
 

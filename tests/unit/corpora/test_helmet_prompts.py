@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from longctx.fixtures.corpora.__main__ import main
-from longctx.fixtures.preflight import sample_problems
 from longctx.fixtures.records import Sample
 from longctx.fixtures.scoring.judge.grading import JudgeQuestion, read_verdict
 from longctx.fixtures.tasks import TASKS, has_published_rubrics, load_tasks
 from longctx.fixtures.tasks.task import Assistants, Task
 from longctx.fixtures.tokenization.prompts import PromptFormatter
+from longctx.plugins.runner.samples import sample_problems
 from tests.helpers.helmet_clone import make_helmet_clone
 from tests.helpers.tiny_tokenizers import GENERATED, HELMET, byte_level, formatter
 

@@ -14,12 +14,12 @@ from jsonschema import Draft202012Validator
 from tokenizers import Tokenizer
 
 from longctx.fixtures.corpora import Corpora
-from longctx.fixtures.preflight import sample_problems
 from longctx.fixtures.records import Generation, Prompt
 from longctx.fixtures.tasks import TASKS
 from longctx.fixtures.tokenization.load import load_tokenizer
 from longctx.fixtures.tokenization.prompts import PromptFormatter
 from longctx.plugins.config import servers
+from longctx.plugins.runner.samples import sample_problems
 from tests.helpers.runs import SCHEMA, calibration_checkpoint, run_pytest, usage_error
 from tests.helpers.servers import ChatServer, Request, Response, in_json, text_completion
 from tests.helpers.workers import EmptyAnswerEngine, measure_case, worker_of

@@ -12,9 +12,9 @@ import pytest
 
 from longctx.fixtures.cases import samples_fingerprint
 from longctx.fixtures.corpora.published.ruler import vocabulary
-from longctx.fixtures.preflight import fill_ratio, sample_problems
 from longctx.fixtures.records import Sample
 from longctx.fixtures.tasks import load_tasks
+from longctx.plugins.runner.samples import fill_ratio, sample_problems
 from tests.helpers.tiny_tokenizers import FRONTIER, GENERATED, drafts, formatter
 
 LENGTH = 4096

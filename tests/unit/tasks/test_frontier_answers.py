@@ -9,12 +9,12 @@ from statistics import mean
 
 import pytest
 
-from longctx.fixtures.preflight import depth_problems
 from longctx.fixtures.records import Sample, Score
 from longctx.fixtures.tasks import TASKS
 from longctx.fixtures.tasks.frontier.counting import subjects
 from longctx.fixtures.tasks.frontier.hidden_facts import _associations
 from longctx.fixtures.tasks.frontier.suite import people
+from longctx.plugins.runner.samples import depth_problems
 from tests.helpers.frontier_recounts import ORDINALS, edges_of, gives_answer_once, messages_of
 from tests.helpers.tiny_tokenizers import FRONTIER, drafts, make_sample
 

@@ -8,11 +8,11 @@ import re
 import pytest
 
 from longctx.fixtures.cases import plan
-from longctx.fixtures.preflight import fill_ratio, sample_problems
 from longctx.fixtures.records import Sample
 from longctx.fixtures.tasks import TASKS, keyed_wording, load_tasks
 from longctx.fixtures.tasks.task import CannotFit
 from longctx.fixtures.tokenization.prompts import PromptFormatter
+from longctx.plugins.runner.samples import fill_ratio, sample_problems
 from tests.helpers.tiny_tokenizers import (
     BOS,
     GENERATED,

@@ -13,9 +13,9 @@ from random import Random
 import pytest
 
 from longctx.fixtures.corpora import load_corpora
-from longctx.fixtures.preflight import sample_problems
 from longctx.fixtures.records import Sample
 from longctx.fixtures.tasks import TASKS, load_tasks
+from longctx.plugins.runner.samples import sample_problems
 from tests.helpers.published_files import Write, own_caches, write
 from tests.helpers.tiny_tokenizers import HELMET, formatter, make_sample, make_samples
 

@@ -20,13 +20,12 @@ from longctx.fixtures.cases import fit_questions, plan
 from longctx.fixtures.corpora import Corpora
 from longctx.fixtures.corpora.files import CorpusError
 from longctx.fixtures.corpora.rows import QuestionsError
-from longctx.fixtures.preflight import sample_problems
 from longctx.fixtures.tasks import load_tasks
 from longctx.fixtures.tasks.task import Task
 from longctx.fixtures.tokenization.prompts import PromptFormatter
 from longctx.plugins.evidence.clusters import ClusteredQueue, SampleRef
 from longctx.plugins.evidence.haystacks import level_interval
-from longctx.plugins.runner.samples import SampleBuilder
+from longctx.plugins.runner.samples import SampleBuilder, sample_problems
 from tests.helpers.question_files import (
     ROWS,
     byte_formatter,

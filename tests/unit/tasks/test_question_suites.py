@@ -9,9 +9,9 @@ import pytest
 
 from longctx import tasks as longctx_tasks
 from longctx.fixtures.corpora import Corpora
-from longctx.fixtures.preflight import sample_problems
 from longctx.fixtures.tasks.questions.read_tasks import read_tasks, shipped_suites, tasks_path
 from longctx.fixtures.versions import QUESTION_METRICS
+from longctx.plugins.runner.samples import sample_problems
 from tests.helpers.paths import REPOSITORY
 from tests.helpers.question_files import (
     ROWS,

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from longctx.fixtures.corpora import Corpora, CorpusError, load_corpora, with_prepared
-from longctx.fixtures.preflight import sample_problems
 from longctx.fixtures.tasks import TASKS
 from longctx.fixtures.tasks.task import CannotFit
+from longctx.plugins.runner.samples import sample_problems
 from tests.helpers.tiny_tokenizers import formatter
 
 LENGTH = 1024

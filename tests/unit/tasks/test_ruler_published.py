@@ -12,7 +12,7 @@ import pytest
 from longctx.fixtures.cases import samples_fingerprint
 from longctx.fixtures.corpora import Corpora, load_corpora
 from longctx.fixtures.corpora.schema import ParagraphQuestion
-from longctx.fixtures.preflight import sample_problems
+from longctx.plugins.runner.samples import sample_problems
 from tests.helpers.paths import REPOSITORY
 from tests.helpers.tiny_tokenizers import RULER, formatter
 

@@ -11,12 +11,12 @@ import pytest
 
 from longctx.fixtures.cases import cases_that_cannot_fit
 from longctx.fixtures.corpora import load_corpora
-from longctx.fixtures.preflight import fill_ratio
 from longctx.fixtures.records import Sample
 from longctx.fixtures.tasks import TASKS
 from longctx.fixtures.tasks.sample_spec import Draft
 from longctx.fixtures.tasks.task import CannotFit
 from longctx.fixtures.tokenization.prompts import PromptFormatter
+from longctx.plugins.runner.samples import fill_ratio
 from tests.helpers.outcomes import case_of
 from tests.helpers.paths import REPOSITORY
 from tests.helpers.tiny_tokenizers import GENERATED, KINDS, RULER, Pieces, formatter, make_sample

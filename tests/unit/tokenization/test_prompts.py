@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from longctx.fixtures.preflight import fill_ratio, sample_problems
 from longctx.fixtures.records import Conversation
 from longctx.fixtures.tasks import TASKS
 from longctx.fixtures.tokenization import prompts
 from longctx.fixtures.tokenization.load import TokenizerError, load_tokenizer
 from longctx.fixtures.tokenization.prompts import SYSTEM_PROMPT, ChatMode, PromptFormatter, differing_part
+from longctx.plugins.runner.samples import fill_ratio, sample_problems
 from tests.helpers.tiny_tokenizers import (
     BOS,
     EOS,

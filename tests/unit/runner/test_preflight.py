@@ -10,10 +10,10 @@ from random import Random
 import pytest
 from tokenizers import processors
 
-from longctx.fixtures.preflight import depth_problems, fill_ratio, inspect_case, sample_problems
 from longctx.fixtures.records import Sample, Score
 from longctx.fixtures.tasks import TASKS
 from longctx.fixtures.tokenization.prompts import PromptFormatter
+from longctx.plugins.runner.samples import depth_problems, fill_ratio, inspect_case, sample_problems
 from tests.helpers.outcomes import case_of
 from tests.helpers.tiny_tokenizers import (
     BOS,
