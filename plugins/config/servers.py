@@ -25,7 +25,6 @@ from longctx.fixtures.engines.openai.log_probabilities import require_log_probab
 from longctx.fixtures.engines.openai.probe import LONG, Probe, is_ready
 from longctx.fixtures.engines.openai.server_process import ServeError, ServerProcess, free_port, split_command
 from longctx.fixtures.engines.verified import load_unchanged
-from longctx.fixtures.http.completion import Api
 from longctx.fixtures.http.keys import is_base_url, redact
 from longctx.fixtures.http.retry import RequestFailure, RetryPolicy, TimeBudget
 from longctx.fixtures.records import Options
@@ -140,41 +139,42 @@ def open_endpoint(run: Run, invocation: Invocation, baseline: Checkpoint | None 
     tokenizer = load_tokenizer(checkpoint.path, trust_remote_code=options.trust_remote_code)
     formatter = PromptFormatter(tokenizer, chat=options.chat)  # type: ignore[arg-type]  # one of CHOICES
     encode = _prompt_encoder(options, formatter)
+    unknown = Endpoint(
+        url=str(url),
+        model=served_name or names[0],
+        api="chat" if options.api == "chat" else "completions",
+        started=started,
+        # Caches that outlive a server may hold what other weights have computed from the same texts.
+        salt=f"{checkpoint.fingerprint[:16]}-{uuid4().hex[:8]}",
+    )
     connection = connect(str(url), timeout_seconds=min(options.request_timeout, PROBE_TIMEOUT_SECONDS))
     try:
-        with _waiting(str(url), started, TimeBudget(deadline), invocation) as policy:
-            api: Api = "chat" if options.api == "chat" else "completions"
-            # Caches that outlive a server may hold what other weights have computed from the same texts.
-            salt = f"{checkpoint.fingerprint[:16]}-{uuid4().hex[:8]}"
-            unknown = Endpoint(url=str(url), model=served_name or names[0], api=api, salt=salt)
+        with _waiting(unknown, TimeBudget(deadline), invocation) as policy:
             probe = Probe(connection=connection, endpoint=unknown, ids=encode, policy=policy)
             endpoint = probe.described(names, served_name, is_own_tokenizer=is_on_disk(checkpoint))
-            endpoint = replace(endpoint, started=started, notes=_notes(endpoint, checkpoint, formatter))
+            endpoint = replace(endpoint, notes=_notes(endpoint, checkpoint, formatter))
             if options.signal == "answers":
                 return endpoint
             method = require_log_probabilities(connection, endpoint, encode(LONG), policy)
             return replace(endpoint, log_probabilities=method)
-    except EngineError:
-        if started is not None and not started.is_running():
-            raise started.ended_error from None
-        raise
     finally:
         connection.close()
 
 
 @contextmanager
-def _waiting(
-    url: str, started: StartedServer | None, budget: TimeBudget, invocation: Invocation
-) -> Iterator[RetryPolicy]:
+def _waiting(endpoint: Endpoint, budget: TimeBudget, invocation: Invocation) -> Iterator[RetryPolicy]:
     """Yield the retries of requests before a run, and say after some seconds that the server is waited for, and why."""
     reasons = ["no reply yet"]
 
     def may_go_on(failure: RequestFailure) -> bool:
         reasons.append(failure.reason)
         # These requests are short: what had no reply in time once has none.
-        return failure.kind != "time-out" and (started is None or started.is_running())
+        return failure.kind != "time-out" and endpoint.may_recover(failure)
 
-    line = threading.Timer(QUIET_SECONDS, lambda: invocation.announce(f"waiting for {url} ({reasons[-1]}) ..."))
+    def announce() -> None:
+        invocation.announce(f"waiting for {endpoint.url} ({reasons[-1]}) ...")
+
+    line = threading.Timer(QUIET_SECONDS, announce)
     line.daemon = True
     line.start()
     try:
