@@ -70,10 +70,10 @@ class Chain:
             {SampleRef(CASE.id, sample): self._right(name, sample) for sample in order} for name in (model, baseline)
         )
         analysis = panel.analyze_pairs(panel.comparisons[0], scores, other)
-        seen = np.array(difference[: analysis.clusters], dtype=np.float64)
-        mean = float(seen.mean())
+        seen = difference[: analysis.clusters]
+        mean = sum(seen) / len(seen)
         planned, of_model = (
-            [100 * end for end in paired_interval(seen, Strata.single(population), alpha=pairing.alpha)]
+            [100 * end for end in paired_interval(np.array(seen), Strata.single(population), alpha=pairing.alpha)]
             # So many samples are as good as unlimited ones.
             for population in (samples, 1000 * samples)
         )
