@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
-import importlib.metadata
 import os
 import sys
 from collections.abc import Sequence
@@ -82,7 +82,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a subcommand and return its exit code: 0, or 4 with one line for a command that does not exist."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     if words and words[0] in VERSION:
-        print_line(f"longctx {importlib.metadata.version('longctx-gates')}")
+        from importlib.metadata import version
+
+        print_line(f"longctx {version('longctx-gates')}")
         return 0
     if not words or words[0] in HELP:
         for line in _help_lines():
@@ -109,7 +111,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def import_command(module: str) -> ModuleType:
     """Import the module of a command, which has a name below `longctx`."""
-    return importlib.import_module(f"longctx.{module}")
+    # Modules live as long as the process, so garbage collection over their objects finds nothing.
+    gc.disable()
+    try:
+        return importlib.import_module(f"longctx.{module}")
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def _help_lines() -> list[str]:

@@ -20,9 +20,9 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from xml.etree import ElementTree
+from typing import Any
 
 import msgspec
 from msgspec import structs
@@ -37,8 +37,12 @@ from longctx.fixtures.shown_text import shown_columns, visible_data
 from longctx.plugins.report.document import RunSummary, document
 from longctx.plugins.report.terminal import terminal_summary, verdict_lines
 
-FAULTS = {"fail": "failure", "error": "error"}
-REPORTS = ("report_html", "report_md", "report_json", "junitxml")
+# The element of a test by its verdict; any other verdict is skipped.
+OUTCOMES = {"pass": "", "fail": "failure", "error": "error"}
+REPORTS = {
+    "--report-html": "write a page with all changed answers", "--report-md": "write a summary for a pull request",
+    "--report-json": "write the report of a run", "--junitxml": "write a test for every gate and task",
+}  # fmt: skip
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -59,19 +63,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--scale", type=float, metavar="N", help="the best score (default: 1)")
     parser.add_argument("--lower-is-better", action="store_true", help="less is better of the metric, as of an error")
     parser.add_argument("--plan", action="store_true", help="print the pairs and the loss that they show, and end")
-    parser.add_argument("--report-html", type=Path, metavar="FILE", help="write a page with all changed answers")
-    parser.add_argument("--report-md", type=Path, metavar="FILE", help="write a summary for a pull request")
-    parser.add_argument("--report-json", type=Path, metavar="FILE", help="write the report of a run")
-    parser.add_argument("--junitxml", type=Path, metavar="FILE", help="write a test for every gate and task")
+    for flag, text in REPORTS.items():
+        parser.add_argument(flag, dest=flag, type=absolute, metavar="FILE", help=text)
     given = parser.parse_args(list(sys.argv[1:] if arguments is None else arguments))
     if given.scale is not None and not 0 < given.scale < float("inf"):
         return report_wrong_use(f"--scale: {given.scale} is no best score; write a number above 0, such as 100")
-    files = {name: absolute(path) for name in REPORTS if (path := getattr(given, name)) is not None}
-    for name, path in files.items():
+    files: dict[str, Path] = {flag: path for flag, path in vars(given).items() if flag in REPORTS and path is not None}
+    for flag, path in files.items():
         if path.is_dir():
-            return report_wrong_use(f"--{name.replace('_', '-')}: {path} is a directory; name a file")
+            return report_wrong_use(f"{flag}: {path} is a directory; name a file")
         if path in (absolute(given.base), absolute(given.candidate)):
-            return report_wrong_use(f"--{name.replace('_', '-')}: {path} has the results; name another file")
+            return report_wrong_use(f"{flag}: {path} has the results; name another file")
     reading = Reading(metrics=tuple(given.metric), scale=given.scale, lower_is_better=given.lower_is_better)
     try:
         comparison = compare(given.base, given.candidate, given.policy, reading)
@@ -88,21 +90,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _report(comparison: Comparison, files: dict[str, Path]) -> int:
     """Print the verdict, write the reports, and return the exit code."""
-    summary = summarize(comparison, files)
+    summary = summarize(comparison, {flag[2:].replace("-", "_"): path for flag, path in files.items()})
     report = document(summary)
     shown = visible_data(report)
     columns = shown_columns(sys.stdout.isatty())
     for line, _ in terminal_summary(shown, columns):
         print_line(line)
     verdict = shown.verdict
-    for name, path in files.items():
+    for flag, path in files.items():
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_file(path, _content(name, summary, report, shown))
+            write_file(path, _content(flag, summary, report, shown).encode("utf-8", errors="replace"))
             print_line(f"report     {path}")
         except OSError as error:
             text = f"cannot write {path} ({error.strerror}); name a file in a folder that can be written"
-            print_line(f"--{name.replace('_', '-')}: {text}", sys.stderr)
+            print_line(f"{flag}: {text}", sys.stderr)
             verdict = structs.replace(verdict, word="fail", exit_code=max(1, verdict.exit_code), reasons=(text,))
     for line, _ in verdict_lines(verdict, columns):
         print_line(line)
@@ -110,56 +112,52 @@ def _report(comparison: Comparison, files: dict[str, Path]) -> int:
     return exit_code
 
 
-def _content(name: str, summary: RunSummary, report: JsonReport, shown: JsonReport) -> bytes:
+def _content(flag: str, summary: RunSummary, report: JsonReport, shown: JsonReport) -> str:
     """Return the content of a report."""
-    match name:
-        case "report_html":
+    match flag:
+        case "--report-html":
             from longctx.plugins.report.html.page import page
 
-            text = page(shown, summary)
-        case "report_md":
+            return page(shown, summary)
+        case "--report-md":
             from longctx.plugins.report.markdown import markdown
 
-            text = markdown(shown)
-        case "report_json":
-            text = json.dumps(msgspec.to_builtins(report), indent=1, allow_nan=False) + "\n"
+            return markdown(shown)
+        case "--report-json":
+            return json.dumps(msgspec.to_builtins(report), indent=1, allow_nan=False) + "\n"
         case _:
             return _junit(shown)
-    return text.encode("utf-8", errors="replace")
 
 
-def _junit(document: JsonReport) -> bytes:
+def _junit(document: JsonReport) -> str:
     """Return a JUnit file with a test for every gate and case; all texts of the document must be visible."""
-    verdict = document.verdict
-    suite = ElementTree.Element("testsuite", name="longctx gate", time=f"{document.run.seconds:.3f}")
-    facts = {} if verdict is None else {"run.verdict": verdict.word, "run.exit_code": verdict.exit_code}
-    _add_properties(suite, {"model.name": document.model.name, **facts})
+    from xml.etree import ElementTree
+
+    def add(parent: Any, tag: str, values: Mapping[str, object], **attributes: str) -> Any:
+        element = ElementTree.SubElement(parent, tag, attributes)
+        properties = ElementTree.SubElement(element, "properties")
+        for key, value in values.items():
+            if isinstance(value, str | int | float):
+                ElementTree.SubElement(properties, "property", name=key, value=str(value))
+        return element
+
+    root, verdict = ElementTree.Element("testsuites"), document.verdict
+    facts: dict[str, object] = {"model.name": document.model.name}
+    if verdict is not None:
+        facts |= {"run.verdict": verdict.word, "run.exit_code": verdict.exit_code}
+    suite = add(root, "testsuite", facts, name="longctx gate", time=f"{document.run.seconds:.3f}")
+    tests: list[tuple[str, str, str, ReportGate | ReportCase]] = []
     for gate in document.gates:
-        word = gate.verdict if gate.fails or gate.verdict in ("pass", "error") else "not failed"
-        _add_test(suite, f"gate[{gate.name}]", "fail" if gate.fails and word != "error" else word, gate.reason, gate)
+        word = "fail" if gate.fails else "pass" if gate.verdict == "pass" else "not failed"
+        tests.append((f"gate[{gate.name}]", "error" if gate.verdict == "error" else word, gate.reason, gate))
     for case in document.cases:
-        word = case.verdict if case.fails else "pass"
-        _add_test(suite, case.id, word, case.error or case.decided_by or "", case)
-    for kind, names in (("tests", "testcase"), ("failures", "testcase/failure"), ("errors", "testcase/error")):
-        suite.set(kind, str(len(suite.findall(names))))
-    suite.set("skipped", str(len(suite.findall("testcase/skipped"))))
-    root = ElementTree.Element("testsuites")
-    root.append(suite)
+        tests.append((case.id, case.verdict if case.fails else "pass", case.error or case.decided_by or "", case))
+    for name, word, reason, record in tests:
+        test = add(suite, "testcase", structs.asdict(record), classname="longctx.gate", name=name)
+        if outcome := OUTCOMES.get(word, "skipped"):
+            ElementTree.SubElement(test, outcome, message=reason)
+    suite.set("tests", str(len(tests)))
+    for outcome, attribute in (("failure", "failures"), ("error", "errors"), ("skipped", "skipped")):
+        suite.set(attribute, str(len(suite.findall(f"testcase/{outcome}"))))
     text: bytes = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
-    return text
-
-
-def _add_test(suite: ElementTree.Element, name: str, word: str, reason: str, facts: ReportGate | ReportCase) -> None:
-    test = ElementTree.SubElement(suite, "testcase", classname="longctx.gate", name=name)
-    values = structs.asdict(facts).items()
-    _add_properties(test, {key: value for key, value in values if isinstance(value, str | int | float)})
-    if word in FAULTS:
-        ElementTree.SubElement(test, FAULTS[word], message=reason)
-    elif word != "pass":
-        ElementTree.SubElement(test, "skipped", message=reason)
-
-
-def _add_properties(element: ElementTree.Element, values: dict[str, object]) -> None:
-    properties = ElementTree.SubElement(element, "properties")
-    for name, value in values.items():
-        ElementTree.SubElement(properties, "property", name=name, value=str(value))
+    return text.decode()

@@ -103,7 +103,7 @@ def compare(base: Source, candidate: Source, policy: str | Path | None, reading:
     pairs = pair(results, other, [*named_tasks, *floors])
     cases = tuple(result.case for result in pairs.results)
     notes = [*thresholds.notes, *pairs.notes]
-    if results.path == other.path and isinstance(base, str | Path):
+    if results.name == other.name and isinstance(base, str | Path):
         notes.append("BASE and CANDIDATE are the same, which is most often a wrong path")
     if policy is not None and left_out:
         notes.append(f"gates on scores are for longctx run, and left out here: {', '.join(left_out)}")
@@ -174,10 +174,10 @@ def summarize(comparison: Comparison, files: Mapping[str, Path]) -> RunSummary:
     base, candidate, scope = comparison.base, comparison.candidate, comparison.evaluation.measured.scope
     # Nothing but the place of its files is known of the model.
     checkpoint = Checkpoint(
-        name=candidate.name, path=os.path.abspath(candidate.path), architecture=candidate.kind, fingerprint=""
+        name=candidate.name, path=os.path.abspath(candidate.name), architecture=candidate.kind, fingerprint=""
     )
     options = Options(
-        model=candidate.name, model_path=candidate.path, suite=SUITE, lengths=scope.lengths,
+        model=candidate.name, model_path=candidate.name, suite=SUITE, lengths=scope.lengths,
         samples=max(case.samples for case in scope.cases), seed=scope.seed, engine=RESULT_FILES, device="", dtype="",
         attention="", batch_size=0, prefill_chunk="", chat="", length_tokenizer=None, data_dir=None, prompts=None,
         thresholds=str(comparison.policy), trust_remote_code=False, preflight=False, journal="", full=scope.full,
@@ -192,7 +192,7 @@ def summarize(comparison: Comparison, files: Mapping[str, Path]) -> RunSummary:
         run=RunFacts(
             options=options, checkpoint=checkpoint, cases=tuple(scope.cases),
             thresholds=comparison.evaluation.thresholds,
-            baseline=Baseline(name=base.name, fingerprint="", journal="", path=base.path),
+            baseline=Baseline(name=base.name, fingerprint="", journal="", path=base.name),
         ),
         evaluation=comparison.evaluation, facts=facts, execution=None, computed_samples=0, files=files,
         started=datetime.now(UTC).isoformat(timespec="seconds"), seconds=comparison.seconds,

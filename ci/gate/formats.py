@@ -62,7 +62,7 @@ class ResultsError(ValueError):
     """Results that cannot be read or compared; one line with the file, the value, what is accepted and what to do."""
 
 
-class Sample(msgspec.Struct, kw_only=True):
+class Sample(msgspec.Struct, kw_only=True, gc=False):
     """One answer of a model with its scores: the fields that a row may have, and those that only its format knows."""
 
     id: str | int

@@ -57,7 +57,6 @@ class Results:
 
     name: str
     """As the user wrote it."""
-    path: str
     kind: str
     """The name of the format."""
     samples: Mapping[Place, Mapping[str, Sample]]
@@ -78,29 +77,35 @@ def load(source: Source, reading: Reading, *, role: str) -> Results:
         files = {path: list(FORMATS[kind].read(Content(path=path, value=None, values=rows)))}
     chosen = _newest(files, name, notes)
     metrics = _metrics(chosen, reading, name)
+    lower: set[str] = set()
     samples: dict[Place, dict[str, Sample]] = {}
     for place, own in chosen.items():
         metric = metrics[place[0]]
-        attempts: dict[str, list[Sample]] = {}
+        if reading.lower_is_better or metric.partition(",")[0].lower() in LOWER_IS_BETTER:
+            lower.add(metric)
+        known: dict[str, Sample] = {}
+        attempts: dict[str, dict[int | str, float]] = {}
         for sample in own:
             if metric in sample.scores:
-                known = attempts.setdefault(_identity(sample, attempts), [])
-                if any(other.repeat == sample.repeat for other in known):
-                    raise ResultsError(f"{name}: sample {sample.id} of {place[0]} occurs twice; remove one of them")
+                identity = _identity(sample, known)
                 try:
-                    sample.score = _share(sample.scores[metric], metric, reading)
+                    share = _share(sample.scores[metric], reading)
                 except ValueError as error:
                     raise ResultsError(f"{name}: {metric} of sample {sample.id} of {place[0]} is {error}") from None
-                known.append(sample)
-        for same in attempts.values():
-            same[0].score = math.fsum(attempt.score for attempt in same) / len(same)
-        if attempts:
-            samples[place] = {identity: same[0] for identity, same in attempts.items()}
+                sample.score = 1 - share if metric in lower else share
+                first = known.setdefault(identity, sample)
+                if first is not sample:
+                    scores = attempts.setdefault(identity, {first.repeat: first.score})
+                    if sample.repeat in scores:
+                        raise ResultsError(f"{name}: sample {sample.id} of {place[0]} occurs twice; remove one of them")
+                    scores[sample.repeat] = sample.score
+                    first.score = math.fsum(scores.values()) / len(scores)
+        if known:
+            samples[place] = known
     if not samples:
         raise ResultsError(f"{name}: has no scored sample; {WRITTEN}")
-    lower = {metric for metric in metrics.values() if _is_lower_better(metric, reading)}
     notes += [f"{name}: less is better of {metric}, so what is missing to the worst counts" for metric in sorted(lower)]
-    return Results(name=name, path=str(source)[:200], kind=kind, samples=samples, notes=tuple(notes))
+    return Results(name=name, kind=kind, samples=samples, notes=tuple(notes))
 
 
 def _paths(source: str | Path, role: str) -> list[Path]:
@@ -263,7 +268,9 @@ def _newest(files: Mapping[Path, Sequence[Sample]], name: str, notes: list[str])
     for place, of_file in parts.items():
         known: dict[tuple[str, str], Path] = {}
         for path, own in sorted(of_file.items(), key=lambda part: part[1][0].stamp, reverse=True):
-            keys = {(sample.document or str(sample.id), str(sample.repeat)) for sample in own}
+            # A single file has no others to know.
+            twins = own if len(of_file) > 1 else ()
+            keys = {(sample.document or str(sample.id), str(sample.repeat)) for sample in twins}
             newer = next((known[key] for key in keys if key in known), None)
             if newer is None:
                 chosen.setdefault(place, []).extend(own)
@@ -277,12 +284,12 @@ def _newest(files: Mapping[Path, Sequence[Sample]], name: str, notes: list[str])
     return chosen
 
 
-def _identity(sample: Sample, known: Mapping[str, Sequence[Sample]]) -> str:
+def _identity(sample: Sample, known: Mapping[str, Sample]) -> str:
     """Return what identifies a sample: the hash of its document, else its id. Equal documents are numbered."""
     if not sample.document:
         return str(sample.id)
     identity, number = sample.document, 1
-    while identity in known and known[identity][0].id != sample.id:
+    while identity in known and known[identity].id != sample.id:
         number += 1
         identity = f"{sample.document} {number}"
     return identity
@@ -315,12 +322,8 @@ def _metrics(chosen: Mapping[Place, Sequence[Sample]], reading: Reading, name: s
     return compared
 
 
-def _is_lower_better(metric: str, reading: Reading) -> bool:
-    return reading.lower_is_better or metric.partition(",")[0].lower() in LOWER_IS_BETTER
-
-
-def _share(score: Any, metric: str, reading: Reading) -> float:
-    """Return a score from 0 (the worst) to 1; raise ValueError for one that is none."""
+def _share(score: Any, reading: Reading) -> float:
+    """Return a score from 0 to 1; raise ValueError for one that is none."""
     try:
         number = float(score)
     except (TypeError, ValueError):
@@ -331,4 +334,4 @@ def _share(score: Any, metric: str, reading: Reading) -> float:
     if not 0 <= number <= scale:
         advice = "give --scale with the best score, such as --scale 100" if reading.scale is None else "see --scale"
         raise ValueError(f"{str(score)[:40]}, not from 0 to {scale:g}; {advice}")
-    return 1 - number / scale if _is_lower_better(metric, reading) else number / scale
+    return number / scale

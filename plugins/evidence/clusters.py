@@ -10,7 +10,7 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, lru_cache
-from itertools import accumulate, groupby, takewhile
+from itertools import accumulate, chain, groupby
 from typing import NamedTuple
 
 import numpy as np
@@ -118,29 +118,36 @@ class ClusteredQueue:
     @cached_property
     def _cases_about_same_texts(self) -> frozenset[str]:
         """The ids of the cases that have a text with another case in common."""
-        cases_of_text: dict[int, set[str]] = {}
-        for case_id, text in zip(self._case_of, self._own_haystacks.tolist(), strict=True):
-            if self._cases[case_id].texts:
-                cases_of_text.setdefault(text, set()).add(case_id)
-        return frozenset().union(*(cases for cases in cases_of_text.values() if len(cases) > 1))
+        texts: dict[str, set[int]] = {}
+        for case_id, (_, own) in self._by_case.items():
+            texts[case_id] = set(own.tolist()) if self._cases[case_id].texts else set()
+        cases = Counter(chain.from_iterable(texts.values()))
+        return frozenset(case_id for case_id, own in texts.items() if any(cases[text] > 1 for text in own))
+
+    @cached_property
+    def _units(self) -> tuple[Sequence[tuple[str, int]], Ints]:
+        """The units of evidence, and the number of the unit of every cluster in queue order.
+
+        A unit is a text, in all tasks and at all lengths; else a task's haystack of one number at all lengths.
+        """
+        kinds = {case_id: "" if case.texts else case.task for case_id, case in self._cases.items()}
+        names: dict[tuple[str, int], int] = {}
+        numbers = []
+        for case_id, own in zip(self._case_of, self._own_haystacks.tolist(), strict=True):
+            numbers.append(names.setdefault((kinds[case_id], own), len(names)))
+        return tuple(names), np.array(numbers, dtype=np.intp)
 
     def unit_sums(self, means: Floats) -> dict[tuple[str, int], tuple[float, float]]:
         """Return by unit of evidence the sum of the first clusters' values, and the largest that it can be.
 
-        A unit is a text, in all tasks and at all lengths; else a task's haystack of one number at all lengths. The
-        sums of all units add up to the panel's mean if all clusters are there, so units of several panels can be added.
+        The sums of all units add up to the panel's mean if all clusters are there, so units of several panels can be
+        added.
         """
-        share = self.scale / max(1, len(self.clusters))
-        units: dict[tuple[str, int], tuple[float, float]] = {}
-        for mean, (first, *_) in zip(means.tolist(), self.clusters, strict=False):
-            case = self._cases[first.case_id]
-            weight = self._weights[first.case_id]
-            unit = "" if case.texts else case.task, case.haystack(first.sample_index)
-            total, largest = units.get(unit, (0.0, 0.0))
-            total += share * mean
-            largest += share * weight
-            units[unit] = total, largest
-        return units
+        share, (names, numbers) = self.scale / max(1, len(self.clusters)), self._units
+        own = numbers[: means.size]
+        sums = np.bincount(own, share * means).tolist()
+        largest = np.bincount(own, share * self.strata.largest_values[: means.size]).tolist()
+        return dict(zip(names, zip(sums, largest, strict=True), strict=False))
 
     def haystack_count(self, clusters: int) -> int:
         """Return the number of haystacks among the first clusters."""
@@ -148,7 +155,7 @@ class ClusteredQueue:
 
     def unit_count(self, clusters: int) -> int:
         """Return the number of haystacks of all tasks among the first clusters."""
-        return len(self.unit_sums(np.zeros(clusters)))
+        return len(np.unique(self._units[1][:clusters]))
 
     def values_by_case(self, means: Floats) -> list[CaseValues]:
         """Return the values and the haystacks of the first clusters by case, of cases whose samples share haystacks."""
@@ -198,7 +205,7 @@ class ClusteredQueue:
         # This runs after every batch of samples, so no loop in Python goes over them.
         first = self._ends[start]
         last = self.sample_count(len(self.clusters) if stop is None else stop)
-        known = takewhile(lambda score: score is not None, map(scores.get, self.refs[first:last]))
+        known = iter(map(scores.get, self.refs[first:last]).__next__, None)
         values: Floats = np.fromiter(known, dtype=np.float64)
         finished = bisect_right(self._ends, first + values.size) - 1
         if finished <= start:

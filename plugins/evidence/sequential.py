@@ -146,7 +146,7 @@ class Pairs:
     @classmethod
     def of(cls, queue: ClusteredQueue, scores: Scores, baseline: Scores) -> Pairs:
         """Return the pairs that the scores of both models make."""
-        changed = {ref: scores[ref] - baseline[ref] for ref in scores.keys() & baseline}
+        changed = {ref: score - baseline[ref] for ref, score in scores.items() if ref in baseline}
         differences = queue.weighted_means(changed)
         return cls(
             queue=queue,
@@ -253,28 +253,21 @@ def _of_model(hypothesis: Hypothesis, queue: ClusteredQueue, means: Floats) -> O
 
 
 def analyze_pairs(
-    hypothesis: NonInferiority,
-    queue: ClusteredQueue,
-    scores: Scores,
-    baseline: Scores,
-    *,
-    least_share: float = 0.0,
-    pairs: int | None = None,
+    hypothesis: NonInferiority, known: Pairs, *, least_share: float = 0.0, most: int | None = None
 ) -> InterimAnalysis:
     """Test non-inferiority on the prefix of a queue that both models have finished.
 
-    `least_share` is the share of all pairs that the result rests on even if fewer decide. `pairs` is the number of
+    `least_share` is the share of all pairs that the result rests on even if fewer decide. `most` is the number of
     clusters that can be compared at all, by default all of the queue.
     """
-    known = Pairs.of(queue, scores, baseline)
-    clusters, population = len(known), len(queue.clusters)
+    queue, clusters, population = known.queue, len(known), len(known.queue.clusters)
     decision = decide_pairs(hypothesis, known)
     p_value: float | None = None
     doubts: list[float] = []
     if hypothesis.confirmation is not None:
         decided = clusters if decision is None else decision.stopping_time
         looks = list(_looks(hypothesis, known.first(decided)))
-        is_all = clusters == (population if pairs is None else min(pairs, population)) > 0
+        is_all = clusters == (population if most is None else min(most, population)) > 0
         if decision is None and is_all and _has_lost_too_much(hypothesis, known):
             looks.append(_Look(share=1, clusters=clusters, p_value=_p_value((queue, known.differences.tobytes()))))
             p_value = looks[-1].p_value

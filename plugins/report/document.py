@@ -279,6 +279,8 @@ def by_depth(outcomes: Sequence[Outcome]) -> tuple[DepthScore, ...]:
     """
     scores: dict[int, list[float]] = {}
     for outcome in outcomes:
+        if not outcome.depths:
+            continue
         parts = outcome.score.parts
         depths, values = outcome.depths[:1], [outcome.score.value]
         if all(reference in parts for reference in outcome.references):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import takewhile
@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import Literal
 
 from longctx.fixtures.records import Case
-from longctx.fixtures.seeding import stable_hash
+from longctx.fixtures.seeding import stable_hashes
 from longctx.plugins.evidence.clusters import ClusteredQueue, SampleRef, cluster_of
 from longctx.plugins.evidence.sequential import (
     MAX_CLUSTERS_AHEAD,
@@ -137,24 +137,23 @@ class Panel:
         Clusters arrive independently, at the rates of their cases. So they are drawn without replacement, with
         probabilities proportional to these rates, and given the rates the order depends on identities alone.
         """
-
-        def arrival(case: Case, index: int) -> tuple[float, int]:
-            number = self._number(case, index)
-            return -math.log((2**64 - number) / 2**64) / self.draw_rates.get(case.id, 1.0), number
-
-        return self._sorted(arrival)
+        return self._sorted(self.draw_rates)
 
     @cached_property
     def _uniform_order(self) -> tuple[SampleRef, ...]:
-        return self._sorted(self._number) if self.draw_rates else self.order
+        return self._sorted({})
 
-    def _sorted(self, rank: Callable[[Case, int], object]) -> tuple[SampleRef, ...]:
-        ranked = [(rank(case, index), case.id, index) for case in self.cases.values() for index in case.planned]
-        return tuple(SampleRef(case_id, index) for _, case_id, index in sorted(ranked))
-
-    def _number(self, case: Case, index: int) -> int:
-        """Return a uniformly random number for a sample's cluster; the same for one that two tasks share."""
-        return stable_hash("queue", self._seed, case.samples_of or case.task, case.length, index // case.group)
+    def _sorted(self, rates: Mapping[str, float]) -> tuple[SampleRef, ...]:
+        """Return all samples by the arrival of their clusters, at these rates by case id, else at 1."""
+        ranked = []
+        for case in self.cases.values():
+            clusters = [index // case.group for index in case.planned]
+            # Uniformly random numbers, the same for a cluster that two tasks share.
+            numbers = stable_hashes(clusters, "queue", self._seed, case.samples_of or case.task, case.length)
+            for index, number in zip(case.planned, numbers, strict=True):
+                arrival = -math.log((2**64 - number) / 2**64) / rates.get(case.id, 1.0)
+                ranked.append((arrival, number, case.id, index))
+        return tuple(SampleRef(case_id, index) for _, _, case_id, index in sorted(ranked))
 
     def cluster(self, ref: SampleRef) -> tuple[str, int]:
         """Return the identity of the cluster to which a sample belongs."""
@@ -199,17 +198,19 @@ class Panel:
         final_baseline: Scores | None = None,
         failed: Collection[str] = (),
         least_share: float = 0.0,
+        pairs: Pairs | None = None,
     ) -> InterimAnalysis:
         """Test a comparison on its cases without the failed ones.
 
         A `final_baseline` is all that there will be of the baseline. The result rests on `least_share` of all pairs.
+        `pairs` are those of `Panel.pairs`, where they are known already.
         """
         queue = self.paired_queue(comparison, failed)
-        pairs = None if final_baseline is None else len(queue.weighted_means(final_baseline))
-        least_share = 1.0 if self.full else least_share
         if isinstance(comparison.hypothesis, Hypothesis):
             return analyze(comparison.hypothesis, queue, kept_shares(scores, baseline), full=self.full)
-        return analyze_pairs(comparison.hypothesis, queue, scores, baseline, least_share=least_share, pairs=pairs)
+        known = Pairs.of(queue, scores, baseline) if pairs is None else pairs
+        most = None if final_baseline is None else len(queue.weighted_means(final_baseline))
+        return analyze_pairs(comparison.hypothesis, known, least_share=1.0 if self.full else least_share, most=most)
 
     def pairs(self, comparison: Comparison, scores: Scores, baseline: Scores, *, failed: Collection[str] = ()) -> Pairs:
         """Return the pairs of a comparison, up to a cluster that lacks a score."""

@@ -90,16 +90,13 @@ class PanelPairs:
 
 def paired_panels(compared: Sequence[ComparedPanel], final_baseline: Scores | None = None) -> list[PanelPairs]:
     """Return all comparisons of a run's panels, each with the test of its pairs."""
-    return [
-        PanelPairs(
-            panel=panel,
-            comparison=comparison,
-            analysis=panel.analyze_pairs(comparison, scores, baseline, final_baseline=final_baseline),
-            pairs=panel.pairs(comparison, scores, baseline),
-        )
-        for panel, scores, baseline in compared
-        for comparison in panel.comparisons
-    ]
+    paired = []
+    for panel, scores, baseline in compared:
+        for comparison in panel.comparisons:
+            pairs = panel.pairs(comparison, scores, baseline)
+            analysis = panel.analyze_pairs(comparison, scores, baseline, final_baseline=final_baseline, pairs=pairs)
+            paired.append(PanelPairs(panel=panel, comparison=comparison, analysis=analysis, pairs=pairs))
+    return paired
 
 
 def by_gate(compared: Sequence[PanelPairs]) -> list[list[PanelPairs]]:
