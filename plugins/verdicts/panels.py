@@ -141,7 +141,7 @@ class Panel:
 
     @cached_property
     def _uniform_order(self) -> tuple[SampleRef, ...]:
-        return self._sorted({})
+        return self._sorted({}) if self.draw_rates else self.order
 
     def _sorted(self, rates: Mapping[str, float]) -> tuple[SampleRef, ...]:
         """Return all samples by the arrival of their clusters, at these rates by case id, else at 1."""
