@@ -11,7 +11,7 @@ from longctx.fixtures.engines import EngineError
 from longctx.fixtures.engines.openai.endpoint import Endpoint, ServerSettings, connect
 from longctx.fixtures.engines.openai.engine import OpenAIEngine
 from longctx.fixtures.engines.openai.log_probabilities import require_log_probabilities
-from longctx.fixtures.http.retry import RetryPolicy
+from longctx.fixtures.http.retry import ONCE, RetryPolicy
 from longctx.fixtures.records import Prompt
 from tests.golden.engines import Letters
 from tests.helpers import clients
@@ -61,6 +61,13 @@ def test_both_forms_give_the_log_probabilities_of_the_continuation(kind: str, se
 def test_a_server_without_log_probabilities_is_refused_in_one_line(server: ChatServer) -> None:
     with pytest.raises(EngineError, match=r"^--signal: the server \S+ knows neither prompt_logprobs nor echo"):
         engine_of(server, "neither")
+
+
+def test_a_busy_server_is_not_said_to_lack_log_probabilities(server: ChatServer) -> None:
+    server.answer = lambda _: Response(status=503)
+    connection = connect(server.url, timeout_seconds=60)
+    with pytest.raises(EngineError, match="answers 503"):
+        require_log_probabilities(connection, endpoint_of(server), [1, 2], ONCE)
 
 
 @pytest.mark.parametrize(
