@@ -17,12 +17,13 @@ import msgspec
 
 from longctx.ci.gate.formats import FORMATS, Content, ResultsError, Sample, format_of
 from longctx.fixtures.outside_files import MIB, errors_as, expanded, read_outside
-from longctx.fixtures.shown_text import known_names
+from longctx.fixtures.shown_text import known_names, visible_line
 from longctx.plugins.report.tables import counted
 
-SUFFIXES = (".jsonl", ".json", ".csv", ".eval")
+SUFFIXES = (".jsonl", ".json", ".csv", ".tsv", ".eval")
+SEPARATORS = ",;\t"
 LIMIT_BYTES = 4096 * MIB
-MOST_NAMED = 3
+MOST_NAMED, MOST_SHOWN = 3, 8
 HEADER = "header.json"
 ALL = "all"
 """The task of the samples of a single file that names none."""
@@ -144,8 +145,10 @@ def _files(paths: Sequence[Path], name: str, notes: list[str]) -> tuple[str, dic
     if not files and paths[0].suffix in (".gz", ".zst", ".xz", ".bz2"):
         raise ResultsError(f"{name}: is compressed; unpack it first")
     if not files:
+        keys = [*content.value][:MOST_SHOWN] if isinstance(content.value, dict) else []
+        found = f" (found: {', '.join(map(visible_line, keys))})" if keys else ""
         raise ResultsError(
-            f"{name}: has no results of a known format; known are {', '.join(FORMATS)} (id, score); of "
+            f"{name}: has no results of a known format{found}; known are {', '.join(FORMATS)} (id, score); of "
             "lm-evaluation-harness give the samples of --log_samples"
         )
     ((kind, read),) = files.items()
@@ -168,8 +171,9 @@ def read_content(path: Path) -> Content:
                 return Content(path=path, value=log)
     if text[:1] not in (b"{", b"["):
         header = data.partition(b"\n")[0].decode("utf-8-sig", "replace")
-        columns = {name.strip(' "\r\t'): None for name in header.split(",")}
-        return Content(path=path, value=columns, values=_csv_rows(path, data))
+        separator = max(SEPARATORS, key=header.count)
+        columns = {name.strip(' "\r\t').lower(): None for name in header.split(separator)}
+        return Content(path=path, value=columns, values=_csv_rows(path, data, separator))
     try:
         value = _json(text)
     except ValueError as error:
@@ -208,10 +212,10 @@ def _json_rows(path: Path, lines: Sequence[bytes], is_ended: bool, notes: list[s
                 raise ResultsError(f"{path}, line {number}: cannot be read ({error}); write it again") from error
 
 
-def _csv_rows(path: Path, data: bytes) -> Iterator[tuple[str, object]]:
-    reader = csv.reader(io.StringIO(data.decode("utf-8-sig"), newline=""), strict=True)
+def _csv_rows(path: Path, data: bytes, separator: str) -> Iterator[tuple[str, object]]:
+    reader = csv.reader(io.StringIO(data.decode("utf-8-sig"), newline=""), delimiter=separator, strict=True)
     try:
-        names = [name.strip() for name in next(reader)]
+        names = [name.strip().lower() for name in next(reader)]
         if twice := [name for name in names if names.count(name) > 1]:
             raise ResultsError(f"{path}: has several columns {twice[0]!r}; keep one of them")
         for values in filter(None, reader):

@@ -40,6 +40,18 @@ def table(change: Callable[[list[Row]], list[Row]] | None = None, tasks: tuple[s
     return make
 
 
+def separated(separator: str) -> Make:
+    """Compare a table with itself, whose columns are separated otherwise, below names in capitals."""
+
+    def make(folder: Path) -> tuple[object, ...]:
+        base = write_csv(folder / "base.csv", rows())
+        header, *lines = base.read_text().replace(",", separator).splitlines()
+        (folder / "new.tsv").write_text("\n".join([header.upper(), *lines]))
+        return base, folder / "new.tsv"
+
+    return make
+
+
 def text(data: bytes, name: str = "new.csv") -> Make:
     """Compare a table with a file of these bytes."""
 
@@ -267,7 +279,9 @@ ODD: dict[str, tuple[Make, int, str]] = {
     "a row that is no object": (
         text(b'{"id": 1, "score": 1}\n[1]\n', "new.jsonl"), 4, r"new.jsonl, line 2: is no object with the keys",
     ),
-    "a missing column": (text(b"id,task\n1,a\n"), 4, r"new.csv: has no results of a known format; known are longctx"),
+    "a missing column": (text(b"id,task\n1,a\n"), 4, r"of a known format \(found: id, task\); known are"),
+    "tabs and capitals": (separated("\t"), 0, r"120 pairs.*verdict +pass"),
+    "semicolons": (separated(";"), 0, r"120 pairs.*verdict +pass"),
     "a short row": (text(b"id,score,task\n1,1\n"), 4, r"new.csv, line 2: 2 columns, not 3; write a value for each"),
     "empty": (text(b""), 4, r"new.csv: is empty; give a file, a folder or a glob"),
     "only a header": (text(b"id,score\n"), 4, r"new.csv: has no scored sample"),
