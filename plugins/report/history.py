@@ -9,7 +9,7 @@ import json
 import math
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -339,14 +339,16 @@ def correlations(documents: Sequence[JsonReport]) -> Correlations | None:
     if len(latest) < 2:
         return None
     latest.sort(key=lambda document: (document.run.step is None, document.run.step or 0, document.model.name))
-    tables = list[dict[str, ByLength]]()
+    tables, data_sets = list[dict[str, ByLength]](), list[dict[str, dict[str, float | None]]]()
     for document in latest:
         helmet = document.helmet
         of_helmet = {HELMET: helmet.average, **helmet.categories} if helmet else {}
         tables.append({RULER: document.ruler.scores, **of_helmet})
-    known = {name: _known(common_means([table.get(name, {}) for table in tables])) for name in MEASURES}
-    scores = {name: values for name, values in known.items() if values}
-    rows = []
+        data_sets.append({})
+        for case in document.cases:
+            data_sets[-1].setdefault(case.task, {})[str(case.length)] = case.score
+    scores = {name: values for name, values in _known_means(tables, MEASURES).items() if values}
+    rows, by_task = [], _known_means(data_sets, data_sets[0])
     for place, document in enumerate(latest):
         rows.append(text_row(shown_name(document), *(f"{values[place]:.1f}" for values in scores.values())))
     return Correlations(
@@ -356,19 +358,9 @@ def correlations(documents: Sequence[JsonReport]) -> Correlations | None:
         data_sets=_matrix(
             "Correlations between data sets and means",
             "data set",
-            _data_sets(latest) | {f"{name} mean": values for name, values in scores.items()},
+            by_task | {f"{name} mean": values for name, values in scores.items()},
         ),
     )
-
-
-def _data_sets(documents: Sequence[JsonReport]) -> dict[str, list[float]]:
-    tables: list[dict[str, dict[str, float | None]]] = []
-    for document in documents:
-        by_task: dict[str, dict[str, float | None]] = {}
-        for case in document.cases:
-            by_task.setdefault(case.task, {})[str(case.length)] = case.score
-        tables.append(by_task)
-    return {task: _known(common_means([table.get(task, {}) for table in tables])) for task in tables[0]}
 
 
 def shown_name(document: JsonReport) -> str:
@@ -376,10 +368,14 @@ def shown_name(document: JsonReport) -> str:
     return one_line(document.model.name, SHOWN_NAME) + step
 
 
-def _known(values: Sequence[float | None]) -> list[float]:
-    """Return the values if all are known, else nothing."""
-    known = [value for value in values if value is not None]
-    return known if len(known) == len(values) else []
+def _known_means(tables: Sequence[Mapping[str, ByLength]], names: Iterable[str]) -> dict[str, list[float]]:
+    """Return by name the mean of every table over the lengths that all have; nothing where a table has none."""
+    by_name = {}
+    for name in names:
+        means = common_means([table.get(name, {}) for table in tables])
+        known = [mean for mean in means if mean is not None]
+        by_name[name] = known if len(known) == len(means) else []
+    return by_name
 
 
 def _matrix(name: str, corner: str, scores: Mapping[str, Sequence[float]]) -> Table:

@@ -51,23 +51,23 @@ class CaseReport:
     """The result of --preflight."""
 
 
+@dataclass(slots=True)
 class Controller:
     """The selected cases of a run, the reports of their tests, and the state of its journals."""
 
-    def __init__(self, run: Run, *, gates: frozenset[str] | None = None) -> None:
-        self.run = run
-        self.gates = gates
-        """The names of the gates to evaluate; None for all."""
-        self.selected: tuple[Case, ...] = ()
-        self.reports: dict[str, CaseReport] = {}
-        """The reports by case id."""
-        self.helped: list[CaseReport] = []
-        """The samples and the time of each worker after its last test."""
-        self.is_interrupted = False
-        """True once Ctrl-C has ended the tests."""
-        self._panel_state: PanelState | None = None
-        """The state of the journals; None until progress or the evaluation needs it."""
-        self._stored_before = 0
+    run: Run
+    gates: frozenset[str] | None = None
+    """The names of the gates to evaluate; None for all."""
+    selected: tuple[Case, ...] = ()
+    reports: dict[str, CaseReport] = field(default_factory=dict)
+    """The reports by case id."""
+    helped: list[CaseReport] = field(default_factory=list)
+    """The samples and the time of each worker after its last test."""
+    is_interrupted: bool = False
+    """True once Ctrl-C has ended the tests."""
+    _panel_state: PanelState | None = None
+    """The state of the journals; None until progress or the evaluation needs it."""
+    _stored_before: int = 0
 
     @property
     def computed_samples(self) -> int:
