@@ -70,10 +70,6 @@ class Samples:
     wrong_shown: int
     flipped_shown: int
 
-    @property
-    def left_out(self) -> int:
-        return self.wrong - self.wrong_shown
-
 
 def page(document: JsonReport, summary: RunSummary, *, budget_bytes: int = BUDGET_BYTES) -> str:
     """Return the report as HTML. The page requests nothing, and no text of a model is markup in it.
