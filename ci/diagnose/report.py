@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -158,8 +159,9 @@ def _table(static: StaticComparison) -> Table | None:
     for layer in sorted({change.layer for change in in_layers if change.layer is not None}):
         cells = [_cell(by_place.get((layer, kind))) for kind in kinds]
         if errors:
-            local = errors[layer]
-            cells.append(Cell(text=f"{100 * local.error:.2g}", style=_style(local.z)))
+            # GOOD may have fewer layers.
+            local = errors.get(layer)
+            cells.append(Cell(text=f"{100 * local.error:.2g}", style=_style(local.z)) if local else Cell())
         rows.append(Row(name=str(layer), cells=tuple(cells)))
     names = [kind.rpartition("*.")[2].removesuffix(".weight").rpartition("self_attn.")[2] for kind in kinds]
     return Table(name="", columns=(*names, *["local error"] * bool(errors)), rows=tuple(rows), corner="layer")
@@ -329,10 +331,15 @@ def culprit_name(candidate: Candidate, static: StaticComparison) -> str:
         return f"{candidate.name} ({description(change)})"
     if candidate.kind == "tensors":
         members = [change for change in static.tensors if change.name in candidate.members]
-        forms = dict.fromkeys(change.form for change in members)
+        if all(change.layer in static.moved_layers for change in members):
+            return f"{candidate.name} (layer {_moved(static)})"
+        forms = Counter(change.form for change in members)
         if len(forms) > MOST_FORMS:
-            forms = dict.fromkeys(NUMBER.sub("*", form) for form in forms)
-        return f"{candidate.name} ({'; '.join(forms)})" if len(forms) <= MOST_FORMS and all(forms) else candidate.name
+            forms = Counter(NUMBER.sub("*", change.form) for change in members)
+        shown = [form for form, _ in forms.most_common(MOST_FORMS)]
+        if not all(shown):
+            return candidate.name
+        return f"{candidate.name} ({'; '.join([*shown, *['…'] * (len(forms) > MOST_FORMS)])})"
     if candidate.kind == "tokenizer":
         parts = dict.fromkeys(change.part for change in static.settings if change.part in TEXT_PARTS)
         return f"{candidate.name} ({', '.join(parts)} differ{'s' * (len(parts) == 1)})"
@@ -354,7 +361,7 @@ def share(of_loss: Share) -> str:
 def description(change: TensorChange) -> str:
     """Return the faults of one tensor."""
     if change.problem:
-        return change.problem
+        return "; ".join(filter(None, (change.problem, change.form)))
     parts = []
     if change.not_finite:
         parts.append(f"{change.not_finite:,} values NaN or infinite")

@@ -58,6 +58,11 @@ def nothing(weights: Weights) -> None:
     pass
 
 
+def factors(count: int) -> torch.Tensor:
+    """Return a factor for every row, as of a scale per channel that was lost."""
+    return torch.linspace(-1, 1, count).exp2()
+
+
 FORMS: dict[str, tuple[str, Callable[[Weights], torch.Tensor]]] = {
     "all zero": (OUT, lambda weights: torch.zeros_like(weights[OUT])),
     "scaled by 3": (DOWN, lambda weights: weights[DOWN] * 3),
@@ -66,6 +71,12 @@ FORMS: dict[str, tuple[str, Callable[[Weights], torch.Tensor]]] = {
     "columns permuted (2)": (OUT, lambda weights: weights[OUT][:, [1, 0, *range(2, 64)]]),
     "whole heads [1] zero": (Q, lambda weights: torch.cat([weights[Q][:16], torch.zeros(16, 64), weights[Q][32:]])),
     "16 rows zero": (DOWN, lambda weights: torch.cat([weights[DOWN][:-16], torch.zeros_like(weights[DOWN][-16:])])),
+    "rows scaled, each by its own factor": (DOWN, lambda weights: weights[DOWN] * factors(64)[:, None]),
+    "columns scaled, each by its own factor": (Q, lambda weights: weights[Q] * factors(64)),
+    "whole heads [0] scaled, each by its own factor": (
+        K,
+        lambda weights: torch.cat([weights[K][:16] * torch.tensor([0.4, 2.0]).repeat(8)[:, None], weights[K][16:]]),
+    ),
     "values up to 3e+38": (K, lambda weights: weights[K].index_fill(1, torch.tensor(3), 3e38)),
     "is GOOD's layer 4": (DOWN, lambda weights: weights[DOWN.replace(".3.", ".4.")]),
     # Noise has no form.
@@ -83,6 +94,14 @@ def test_a_fault_of_one_tensor_is_named_with_its_form(form: str, drift: float, g
 
     found = compared(good, broken(good, tmp_path / "bad", change, drift=drift)).conspicuous
     assert [(tensor.name, tensor.form.replace("2.99", "3").replace("3.01", "3")) for tensor in found] == [(name, form)]
+
+
+def test_small_weights_that_were_drawn_anew_have_no_form(good: Path, tmp_path: Path) -> None:
+    def draw(weights: Weights) -> None:
+        weights[DOWN] = 0.05 * weights[DOWN].std() * torch.randn_like(weights[DOWN])
+
+    (tensor,) = compared(good, broken(good, tmp_path / "bad", draw)).conspicuous
+    assert (tensor.name, tensor.form) == (DOWN, "")
 
 
 def each(*names: str) -> list[tuple[str, ...]]:
@@ -163,9 +182,23 @@ def layers_of(good: Path, out: Path, sources: Sequence[int]) -> Path:
         ((0, 2, 1, 3, 4, 5), "1 holds GOOD's 2, 2 holds GOOD's 1"),
     ],
 )
-def test_layers_that_moved_are_named(sources: Sequence[int], line: str, good: Path, tmp_path: Path) -> None:
-    lines = static_lines(compared(good, layers_of(good, tmp_path / "bad", sources)))
-    assert f"{'layers':<19}{line}" in lines
+def test_layers_that_moved_are_named(
+    sources: Sequence[int], line: str, good: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([str(good), str(layers_of(good, tmp_path / "bad", sources)), "--out", str(tmp_path / "out")]) == 0
+    assert f"{'layers':<19}{line}" in capsys.readouterr().out.splitlines()
+
+
+def test_a_head_of_one_side_is_compared_with_the_embeddings_of_the_other(good: Path, tmp_path: Path) -> None:
+    def untie(weights: Weights) -> None:
+        weights["lm_head.weight"] = weights["model.embed_tokens.weight"].roll(1, 0)
+
+    tied = changed_copy(good, tmp_path / "tied", lambda weights: weights.pop("lm_head.weight"))
+    edit_json(tied / "config.json", tie_word_embeddings=True)
+    bad = changed_copy(tied, tmp_path / "bad", untie)
+    edit_json(bad / "config.json", tie_word_embeddings=False)
+    (tensor,) = compared(tied, bad).conspicuous
+    assert description(tensor) == "missing in GOOD; against the embeddings: rows shifted by 1"
 
 
 @pytest.mark.parametrize(("size", "is_named"), [(0.0, False), (5.0, True)])
