@@ -81,6 +81,18 @@ REMOVED: dict[str, str] = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a subcommand and return its exit code: 0, or 4 with one line for a command that does not exist."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        return _run(words)
+    except KeyboardInterrupt:
+        print_line("interrupted", sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader of the output, such as `head`, has ended. Python would fail again when it flushes stdout.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
+
+
+def _run(words: Sequence[str]) -> int:
     if words and words[0] in VERSION:
         from importlib.metadata import version
 
@@ -89,6 +101,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not words or words[0] in HELP:
         for line in _help_lines():
             print_line(line)
+        # What the reader of a pipe has not taken must fail here, where it is caught.
+        sys.stdout.flush()
         return 0
     command = COMMANDS.get(ALIASES.get(words[0], words[0]))
     if words[0] in REMOVED:
@@ -97,15 +111,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return report_wrong_use(f"{words[0]}: an option needs a command before it; write longctx run {words[0]} ...")
     if command is None:
         return report_wrong_use(f"unknown command {words[0]!r}; {known_names(words[0], COMMANDS)}")
-    try:
-        exit_code: int = import_command(command.module).main([*command.first, *words[1:]])
-    except KeyboardInterrupt:
-        print_line("interrupted", sys.stderr)
-        return INTERRUPTED
-    except BrokenPipeError:
-        # The reader of the output, such as `head`, has ended. Python would fail again when it flushes stdout.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return BROKEN_PIPE
+    exit_code: int = import_command(command.module).main([*command.first, *words[1:]])
     return exit_code
 
 
