@@ -335,7 +335,11 @@ def common_means(by_report: Sequence[ByLength]) -> list[float | None]:
 def correlations(documents: Sequence[JsonReport]) -> Correlations | None:
     """Return the correlations over the latest reports of all checkpoints; None for fewer than two checkpoints."""
     by_age = sorted(documents, key=lambda document: str(document.run.started))
-    latest = [*{document.model.fingerprint: document for document in by_age}.values()]
+    newest = {}
+    for document in by_age:
+        # The same weights with another configuration are another model.
+        newest[document.model.fingerprint, str(document.run.options.get("config_override"))] = document
+    latest = [*newest.values()]
     if len(latest) < 2:
         return None
     latest.sort(key=lambda document: (document.run.step is None, document.run.step or 0, document.model.name))

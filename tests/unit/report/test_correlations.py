@@ -101,8 +101,12 @@ def test_reports_of_parts_of_the_suites_say_what_is_left_out(tmp_path: Path) -> 
         written["helmet"]["average"] = {"8192": None}
         # Correlations need no steps.
         written["run"]["step"] = None
+        # The same weights with another configuration are another model.
+        written["model"]["fingerprint"] = "f"
+        written["run"]["options"]["config_override"] = [f"rope_parameters.rope_theta={step}e6"]
         (tmp_path / f"{step}.json").write_text(json.dumps(written))
     page = page_of(tmp_path)
+    assert "Rank correlation over 5 checkpoints" in page
     assert "not all reports have them at a common length: RULER, HELMET, " in page
     assert "two measures that all reports have" in page
 
