@@ -43,4 +43,4 @@ def test_a_journal_of_today_is_continued_without_a_new_answer(tmp_path: Path) ->
     if versions_of_journal() != here:
         pytest.skip(f"the journal has answers of {versions_of_journal()}, and this is {here}")
     printed = continued(tmp_path)
-    assert re.search(r" samples, 0 answered now in ", printed)
+    assert " samples, 0 answered now in " in " ".join(printed.split())

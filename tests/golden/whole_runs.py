@@ -199,7 +199,9 @@ PATTERNS = tuple(
     for pattern, replacement in (
         (r'("\w*seconds(?:_\w+)?": ?)-?[\d.]+(?:e-?\d+)?', r"\1<seconds>"),
         (r'("worker_seconds": ?)\{[^}]*\}', r"\1<seconds>"),
-        (r"^ +of the workers' time: .*\n", ""),
+        (r"^ +of the workers' time: .*\n(?: {11}\w+ \d+%.*\n)*", ""),
+        # A run of more than a minute says that it still loads.
+        (r"^\d+ (?:s|min)  loading .*\n", ""),
         (r'("(?:total_|working_)?time": ?)[\d.e-]+', r"\1<seconds>"),
         (r'( time|timestamp|hostname)="[^"]*"', r'\1="<\1>"'),
         (r'(name="seconds" value=)"[^"]*"', r'\1"<seconds>"'),
@@ -210,8 +212,9 @@ PATTERNS = tuple(
         (r"(?:  )?[\d,]+ tokens/s", ""),
         (r"<td data-unit=\"(.*?)\">[\d.]+</td>", r'<td data-unit="\1"><number></td>'),
         (r"[\d.]+ ((?:GPU )?minutes) a checkpoint", r"<number> \1 a checkpoint"),
-        (r"(answered now(?:, the baseline(?:'|&#39;)s too,)?\s+in) [^\n|<;]*", r"\1 <seconds>"),
-        (r", [^,\n]* at the last rate", ", <seconds> at the last rate"),
+        # A line may be broken at any of its spaces.
+        (r"(answered\s+now(?:,\s+the\s+baseline(?:'|&#39;)s\s+too,)?\s+in)\s+[\d,]+\s+s\b", r"\1 <seconds>"),
+        (r",\s+[^,]*?\s+at\s+the\s+last\s+rate", ", <seconds> at the last rate"),
         (r'("(?:uuid|event_id|span_id|id)": ?)"[0-9A-Za-z]{20,}"', r'\1"<id>"'),
         (r'("(?:run_id|eval_id|task_id|crc32|run)": ?)"[0-9a-f]+"', r'\1"<id>"'),
         (r"<time>_[\w-]+?_[0-9a-z]+\.json", "<log>.json"),
