@@ -149,7 +149,8 @@ def test_a_full_disk_is_reported_in_one_line_and_loses_no_finished_sample(
     assert "No space left on device" in errors.pop()
     assert "Traceback" not in run.output
     stored = finished_samples(run.folder / "journal")
-    assert 0 < len(stored) < complete.report["run"]["computed_samples"] + 1
+    # Another test may have computed them already, in a journal that both share.
+    assert 0 < len(stored) <= sum(case["samples"] for case in complete.report["cases"])
     assert set(stored.values()) == {1}
     again = completed_run(tmp_path_factory, *SMALL, server, "--journal", str(run.folder / "journal"), own_journal=True)
     assert again.report["run"]["computed_samples"] == 24 - len(stored)
