@@ -21,7 +21,10 @@ MODEL = ("--model", "calibration:512")
 # tests/golden/recorded/commands/errors has a wrong value of every option.
 UNUSABLE_OPTIONS: dict[str, tuple[tuple[str, ...], str]] = {
     "a model that is a file": (("--model", "{here}/gates.toml"), "--model: '.*' is a file; give the directory .*"),
-    "a wrong length": ((*MODEL, "--lengths", "1k,8kb"), "--lengths: unknown '8kb'; write 8k, 8192 or 1m, and several as 4k,8k"),
+    "a wrong length": (
+        (*MODEL, "--lengths", "1k,8kb"),
+        "--lengths: unknown '8kb'; write 8k, 8192 or 1m, and several as 4k,8k",
+    ),
     "more GPUs than available": (
         (*MODEL, "--gpus-per-worker", "1000"),
         r"--gpus-per-worker: 1000, but this machine shows \d+ GPU\(s\) for --device auto; (use \d+ or|leave it out) .*",
