@@ -297,8 +297,23 @@ def check_outputs(config: pytest.Config) -> None:
         if places[flag] == places[other] or is_within:
             where = "within the file" if is_within else "the place"
             raise usage_error(f"{flag}: {outputs[flag]} is {where} of {other}; give each a place of its own")
+    read = _files_read(config)
     for flag, target in outputs.items():
+        if places[flag] in read:
+            raise usage_error(f"{flag}: {target} is the file of {read[places[flag]]}; give another one to write")
         _check_writable(flag, target, is_folder=flag in folders)
+
+
+def _files_read(config: pytest.Config) -> dict[Path, str]:
+    """Return the files that the run reads, each with the option that names it."""
+    files = {}
+    for option in RUN_OPTIONS.values():
+        named = getattr(config.option, option.attribute, None) if option.kind in ("path", "perhaps path") else None
+        for name in str(named or "").split(","):
+            path = absolute(Path(config.invocation_params.dir, name))
+            if path.is_file():
+                files[path] = option.flag
+    return files
 
 
 def _check_writable(flag: str, target: Path, *, is_folder: bool) -> None:

@@ -64,6 +64,8 @@ OUTPUTS: dict[str, str] = {
     "--report-html=a/../r.x --samples-jsonl=r.x": "--report-html: FOLDER/a/../r.x is the place of --samples",
     "--report-json=r.x --junitxml=r.x/j.xml": "--junitxml: FOLDER/r.x/j.xml is within the file of --report-json",
     "--report-json=r.x --tensorboard=r.x/tb": "--tensorboard: FOLDER/r.x/tb is within the file of --report-",
+    "--baseline=whole.x --report-json=link2.x": "--report-json: FOLDER/link2.x is the file of --baseline; give another",
+    "--tasks-file=whole.x --report-md=whole.x": "--report-md: FOLDER/whole.x is the file of --tasks-file; give",
     "--report-html=folder": "--report-html: cannot write FOLDER/folder (it is a directory); give a file in a",
     "--report-md=whole.x/r.md": "--report-md: cannot write FOLDER/whole.x/r.md (its directory is a file); give",
     "--junitxml=/dev/full": "--junitxml: cannot write /dev/full (it is a device, a pipe or a socket); give a file",
@@ -76,6 +78,7 @@ OUTPUTS: dict[str, str] = {
 def test_outputs_that_cannot_all_be_written_are_refused_before_the_run(tmp_path: Path, options: str, said: str) -> None:
     (tmp_path / "link.x").symlink_to("r.x")
     (tmp_path / "whole.x").touch()
+    (tmp_path / "link2.x").symlink_to("whole.x")
     (tmp_path / "folder").mkdir()
     named = [re.sub(r"=(?!/)", f"={tmp_path}/", option) for option in options.split()]
     config = pytest.Config.fromdictargs({}, [f"--rootdir={REPOSITORY}", str(REPOSITORY / CASES_DIRECTORY), *named])
