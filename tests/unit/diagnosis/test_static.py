@@ -70,6 +70,7 @@ FORMS: dict[str, tuple[str, Callable[[Weights], torch.Tensor]]] = {
     "whole heads [0, 1] permuted": (K, lambda weights: weights[K].reshape(2, 16, -1)[[1, 0]].reshape(32, -1)),
     "columns permuted (2)": (OUT, lambda weights: weights[OUT][:, [1, 0, *range(2, 64)]]),
     "whole heads [1] zero": (Q, lambda weights: torch.cat([weights[Q][:16], torch.zeros(16, 64), weights[Q][32:]])),
+    "whole heads [0, 1] zero": (OUT, lambda weights: weights[OUT].index_fill(1, torch.arange(32), 0)),
     "16 rows zero": (DOWN, lambda weights: torch.cat([weights[DOWN][:-16], torch.zeros_like(weights[DOWN][-16:])])),
     "rows scaled, each by its own factor": (DOWN, lambda weights: weights[DOWN] * factors(64)[:, None]),
     "columns scaled, each by its own factor": (Q, lambda weights: weights[Q] * factors(64)),
