@@ -218,7 +218,8 @@ class _Evaluator(GateEvaluator):
 
     def compared_panels(self) -> Iterator[tuple[Panel, dict[SampleRef, float], dict[SampleRef, float]]]:
         for panel in self.panels.values():
-            yield panel, self.scores, self._known["baseline"]
+            if panel.comparisons:
+                yield panel, self.scores, self._known["baseline"]
 
     def analysis(self, panel: Panel, hypothesis: Hypothesis) -> InterimAnalysis:
         return self._made.get(hypothesis) or super().analysis(panel, hypothesis)
