@@ -33,7 +33,7 @@ CASE = "test_ruler[niah_single_2-512]"
 GATES = '[[gate]]\nname = "needles"\nkind = "level"\ntasks = ["niah_single_2"]\nabove = 85\n'
 TIMEOUT_SECONDS = 900
 BISECT_KEYS = ("first_bad", "last_good", "loss", "steps", "edge", "flips", "ended")
-HISTORY_KEYS = ("step", "word", "failed", "baseline")
+HISTORY_KEYS = ("step", "word", "failed", "anchor")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,11 +62,11 @@ def targets(steps: Path, last: int, gates: Path, samples: int) -> list[Target]:
     def bisect(folder: Path) -> Sequence[str]:
         endpoints = ("--good", f"{steps}/step-1", "--bad", f"{steps}/step-{last}")
         folders = ("--out", f"{folder}/out", "--journal", f"{folder}/journal")
-        return ("longctx.ci.bisect", *endpoints, "--checkpoints", f"{steps}/step-*", "--case", CASE, *shared, *folders)
+        return ("longctx", "bisect", *endpoints, "--checkpoints", f"{steps}/step-*", "--case", CASE, *shared, *folders)
 
     def watch(folder: Path) -> Sequence[str]:
         folders = ("--out", f"{folder}/out", "--journal", f"{folder}/journal", "--thresholds", str(gates))
-        return ("longctx.ci.watch", str(steps), "--every", "1s", "--once", *shared, "-k", "single_2", *folders)
+        return ("longctx", "watch", str(steps), "--every", "1s", "--once", *shared, "-k", "single_2", *folders)
 
     def bisect_result(folder: Path) -> Any:
         document = json.loads((folder / "out" / "bisect.json").read_text())

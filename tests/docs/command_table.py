@@ -231,7 +231,7 @@ COMMAND_RUNS = {
     "python -m benchmarks.kill_ci": benchmark(
         "--kills 1 --seconds 3 --checkpoints 2 --samples 16 --only watch", "watch: 1 kills so far, result the same"
     ),
-    "python -m benchmarks.kill_runs": benchmark("--kills 1", "kills"),
+    "python -m benchmarks.kill_runs": benchmark("--kills 1", "signals"),
     "python -m benchmarks.tokens_to_verdict": benchmark("--samples 2 --lengths 512", "calibration:512"),
     "python -m benchmarks.watch_histories": benchmark("--histories 1 --samples 10", "(ok|EXCEEDED)"),
 }  # fmt: skip
