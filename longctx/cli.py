@@ -101,8 +101,6 @@ def _run(words: Sequence[str]) -> int:
     if not words or words[0] in HELP:
         for line in _help_lines():
             print_line(line)
-        # What the reader of a pipe has not taken must fail here, where it is caught.
-        sys.stdout.flush()
         return 0
     command = COMMANDS.get(ALIASES.get(words[0], words[0]))
     if words[0] in REMOVED:

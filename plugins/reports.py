@@ -10,7 +10,6 @@ import sys
 import time
 from collections.abc import Generator, Mapping
 from datetime import UTC, datetime
-from itertools import permutations
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -20,6 +19,7 @@ import pytest
 from msgspec import structs
 
 from longctx.fixtures.atomic_files import write_file
+from longctx.fixtures.cli import output_problem
 from longctx.fixtures.outside_files import absolute
 from longctx.fixtures.records.report import JsonReport, ReportVerdict
 from longctx.fixtures.shown_text import shown_columns, visible, visible_data, visible_line, without_commands
@@ -292,15 +292,9 @@ def check_outputs(config: pytest.Config) -> None:
         # As pytest reads it.
         outputs["--junitxml"] = Path(os.path.expanduser(os.path.expandvars(config.option.xmlpath)))
     places = {flag: absolute(target) for flag, target in outputs.items()}
-    for flag, other in permutations(places, 2):
-        is_within = other not in folders and places[other] in places[flag].parents
-        if places[flag] == places[other] or is_within:
-            where = "within the file" if is_within else "the place"
-            raise usage_error(f"{flag}: {outputs[flag]} is {where} of {other}; give each a place of its own")
-    read = _files_read(config)
+    if problem := output_problem(places, _files_read(config), folders):
+        raise usage_error(problem)
     for flag, target in outputs.items():
-        if places[flag] in read:
-            raise usage_error(f"{flag}: {target} is the file of {read[places[flag]]}; give another one to write")
         _check_writable(flag, target, is_folder=flag in folders)
 
 

@@ -30,7 +30,7 @@ from msgspec import structs
 from longctx.ci.gate.comparison import Comparison, compare, power_lines, summarize
 from longctx.ci.gate.load import Reading
 from longctx.fixtures.atomic_files import write_file
-from longctx.fixtures.cli import CommandParser, print_line, report_wrong_use
+from longctx.fixtures.cli import CommandParser, output_problem, print_line, report_wrong_use
 from longctx.fixtures.outside_files import absolute
 from longctx.fixtures.records.report import JsonReport, ReportCase, ReportGate
 from longctx.fixtures.shown_text import shown_columns, visible_data
@@ -72,8 +72,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for flag, path in files.items():
         if path.is_dir():
             return report_wrong_use(f"{flag}: {path} is a directory; name a file")
-        if path in (absolute(given.base), absolute(given.candidate)):
-            return report_wrong_use(f"{flag}: {path} has the results; name another file")
+    read = {absolute(given.base): "BASE", absolute(given.candidate): "CANDIDATE"}
+    if given.policy is not None:
+        read[absolute(given.policy)] = "--policy"
+    if problem := output_problem(files, read):
+        return report_wrong_use(problem)
     reading = Reading(metrics=tuple(given.metric), scale=given.scale, lower_is_better=given.lower_is_better)
     try:
         comparison = compare(given.base, given.candidate, given.policy, reading)

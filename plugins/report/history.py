@@ -16,7 +16,8 @@ from statistics import fmean
 from typing import Any
 
 from longctx.fixtures.checkpoints.steps import step_of
-from longctx.fixtures.outside_files import read_outside
+from longctx.fixtures.cli import output_problem
+from longctx.fixtures.outside_files import absolute, read_outside
 from longctx.fixtures.records.report import REPORT_SCHEMA, JsonReport, ReportCase, parse_report
 from longctx.fixtures.shown_text import one_line, visible, visible_data
 from longctx.plugins.report.charts import (
@@ -130,6 +131,9 @@ def write_history(directory: Path, target: Path) -> tuple[list[StepReport], list
     Raises OSError, and HistoryError without two checkpoints or one step.
     """
     documents, skipped = read_documents(directory)
+    read = {absolute(directory / path): f"a report in {directory}" for path in documents}
+    if problem := output_problem({"--out": absolute(target)}, read):
+        raise HistoryError(problem)
     reports, without_step = by_step(documents, directory)
     skipped += without_step
     together = correlations([*documents.values()])

@@ -91,6 +91,14 @@ def test_the_command_draws_a_page(folder: Path, capsys: pytest.CaptureFixture[st
     assert main([str(folder), "--out", str(folder / "again.html")]) == 0
 
 
+def test_the_page_takes_the_place_of_no_report(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    report = next(folder.glob("**/*.json"))
+    content = report.read_bytes()
+    assert main([str(folder), "--out", str(report)]) == 4
+    assert f"history: --out: {report} is the file of a report in {folder}; give another" in capsys.readouterr().err
+    assert report.read_bytes() == content
+
+
 def test_a_report_that_is_torn_newer_or_faulty_is_left_out_by_name(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -61,10 +61,10 @@ def test_a_report_that_cannot_be_written_does_not_stop_the_others(tmp_path: Path
 OUTPUTS: dict[str, str] = {
     "--report-json=r.x --report-md=./r.x": "--report-json: FOLDER/r.x is the place of --report-md; give each",
     "--report-json=r.x --junitxml=link.x": "--report-json: FOLDER/r.x is the place of --junitxml; give each",
-    "--report-html=a/../r.x --samples-jsonl=r.x": "--report-html: FOLDER/a/../r.x is the place of --samples",
+    "--report-html=a/../r.x --samples-jsonl=r.x": "--report-html: FOLDER/r.x is the place of --samples",
     "--report-json=r.x --junitxml=r.x/j.xml": "--junitxml: FOLDER/r.x/j.xml is within the file of --report-json",
     "--report-json=r.x --tensorboard=r.x/tb": "--tensorboard: FOLDER/r.x/tb is within the file of --report-",
-    "--baseline=whole.x --report-json=link2.x": "--report-json: FOLDER/link2.x is the file of --baseline; give another",
+    "--baseline=whole.x --report-json=link2.x": "--report-json: FOLDER/whole.x is the file of --baseline; give another",
     "--tasks-file=whole.x --report-md=whole.x": "--report-md: FOLDER/whole.x is the file of --tasks-file; give",
     "--report-html=folder": "--report-html: cannot write FOLDER/folder (it is a directory); give a file in a",
     "--report-md=whole.x/r.md": "--report-md: cannot write FOLDER/whole.x/r.md (its directory is a file); give",

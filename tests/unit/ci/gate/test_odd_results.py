@@ -306,7 +306,15 @@ ODD: dict[str, tuple[Make, int, str]] = {
     "two columns of one name": (text(b"id,score,score\n1,0,1\n"), 4, r"new.csv: has several columns 'score'; keep one"),
     "report in place of the results": (
         lambda folder: (*table()(folder), "--report-json", folder / "new.jsonl"), 4,
-        r"--report-json: .*new.jsonl has the results; name another file",
+        r"--report-json: .*new.jsonl is the file of CANDIDATE; give another one to write",
+    ),
+    "two reports at one place": (
+        lambda folder: (*table()(folder), "--report-json", folder / "r.x", "--report-md", folder / "r.x"), 4,
+        r"--report-md: .*r.x is the place of --report-json; give each a place of its own",
+    ),
+    "report in place of the policy": (
+        lambda folder: (*table()(folder), "--policy", folder / "p.x", "--report-md", folder / "p.x"), 4,
+        r"--report-md: .*p.x is the file of --policy; give another one to write",
     ),
     "a directory in place of a report": (
         lambda folder: (*table()(folder), "--report-md", folder), 4, r"--report-md: .* is a directory; name a file",
