@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from longctx.cli import main
+from longctx.fixtures.shown_text import known_names
 from longctx.run import with_model
 from tests.helpers.runs import usage_error
 
@@ -139,6 +140,10 @@ def test_a_wrong_use_names_the_next_step_in_one_line(typed: str) -> None:
 def test_a_misspelt_command_is_suggested(typed: str, meant: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([typed, "--model", "x"]) == 4
     assert capsys.readouterr().err == f"error: unknown command {typed!r}; did you mean {meant!r}?\n"
+
+
+def test_a_name_is_found_whatever_its_case() -> None:
+    assert known_names("leases", ["Leases", "halls"]) == "did you mean 'Leases'?"
 
 
 @pytest.mark.parametrize(
