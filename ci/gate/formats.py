@@ -363,7 +363,8 @@ def read_report(content: Content) -> Iterator[Sample]:
     """Read the samples of all cases of a report from its journal."""
     # Few comparisons need the journal.
     from longctx.plugins.journal.file_system import JournalError
-    from longctx.plugins.journal.lines import Subject, SubjectReader
+    from longctx.plugins.journal.lines import Subject
+    from longctx.plugins.journal.reading import SubjectReader
 
     try:
         report = parse_report(read_outside(content.path))

@@ -88,7 +88,10 @@ def scored_by(options: Options) -> tuple[str, ...]:
 
 
 def open_assistants(options: Options, replies: JudgeReplies, *, deadline: float | None = None) -> Assistants:
-    """Return the assistants that the options name, which load nothing before they are needed; raise JudgeError."""
+    """Return the assistants that the options name, which load nothing before they are needed; raise JudgeError.
+
+    `deadline` is the Unix time at which the run's budget ends.
+    """
     settings = _settings(options)
     judge = None if settings is None else Judge(settings, replies, TimeBudget(deadline, "--judge-url"))
     if options.nli_model is not None:

@@ -19,7 +19,6 @@ from longctx.plugins.journal.file_system import JournalError, journal_error, mak
 from longctx.plugins.journal.heartbeat import Heartbeat
 from longctx.plugins.journal.lines import (
     SUBJECT,
-    SUFFIX,
     Entry,
     Facts,
     FailedCase,
@@ -27,14 +26,13 @@ from longctx.plugins.journal.lines import (
     Line,
     LineFile,
     LostClaim,
-    ReadLines,
     Subject,
-    SubjectReader,
     decode_line,
     decode_record,
     encode_line,
     encode_record,
 )
+from longctx.plugins.journal.reading import SUFFIX, ReadLines, SubjectReader
 
 JUDGE_REPLIES = "judge"
 JUDGE_PREFIX = "judge-"

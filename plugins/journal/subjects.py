@@ -13,7 +13,8 @@ from pathlib import Path
 from longctx.plugins.journal.claims import CLAIMS, is_claim, read_claim
 from longctx.plugins.journal.file_system import JournalError
 from longctx.plugins.journal.heartbeat import SILENT_SECONDS, WORKER_NAME, WORKERS, is_worker_dead, worker_file
-from longctx.plugins.journal.lines import SUBJECT, SUFFIX, Subject, SubjectReader, decode_record
+from longctx.plugins.journal.lines import SUBJECT, Subject, decode_record
+from longctx.plugins.journal.reading import SUFFIX, SubjectReader
 
 DELETED = ".pruned-"
 # An interrupted write of `subject.json` leaves such a file.
