@@ -147,16 +147,17 @@ class LevelBets:
     predicts v. An average of e-processes with several predictions is an e-process too.
 
     `shares` are those of the largest allowed stake over which the capital is averaged. Raises ValueError for a value
-    outside 0 to 1.
+    outside 0 to the weight of its stratum, which would make the evidence NaN.
     """
 
     def __init__(self, values: Floats, strata: Strata, *, shares: Floats = SHARES):
         # NaN is outside too, because it compares as false. A weighted mean may exceed 1 by rounding.
-        outside = values[~((values >= -TIE_TOLERANCE) & (values <= 1 + TIE_TOLERANCE))]
+        largest = strata.largest_values[: values.size]
+        outside = values[~((values >= -TIE_TOLERANCE) & (values <= largest + TIE_TOLERANCE))]
         if outside.size:
-            raise ValueError(f"{float(outside[0])!r} among the scores: they run from 0 to 1")
+            raise ValueError(f"{float(outside[0])!r} among the scores: they run from 0 to the weight of their stratum")
         # A mean of at least m is a mean of at most `largest_mean` - m of the distances to the largest values.
-        self._values = np.stack([values, strata.largest_values[: values.size] - values])
+        self._values = np.stack([values, largest - values])
         bets = [] if strata.weights.size == 1 else [_predicted_bets(values, strata)]
         if strata.has_equal_rates:
             # Values without a prediction; with other rates they would vary as the importance of their strata does.

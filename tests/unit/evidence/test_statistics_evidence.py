@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from longctx.plugins.evidence.e_process import Strata
+from longctx.plugins.evidence.e_process import LevelBets, Strata
 from longctx.plugins.evidence.statistics import interval, paired_evidence
 from tests.helpers.scores import MEANS, QUEUES, decide, evidence_against
 
@@ -85,7 +85,10 @@ def test_what_is_no_score_raises_and_is_shown(bad: float) -> None:
         lambda: decide([0.5, bad], 0.5, population=9),
         lambda: interval([0.5, bad], alpha=0.01),
     ):
-        with pytest.raises(ValueError, match=rf"^{bad!r} among the scores: they run from 0 to 1"):
+        with pytest.raises(ValueError, match=rf"^{bad!r} among the scores: they run from 0 to the weight"):
             call()
+    halves = Strata(stratum=np.array([0, 1] * 4), weights=np.array([1.0, 0.5]), rates=np.ones(2))
+    with pytest.raises(ValueError, match=r"^0\.75 among the scores"):
+        LevelBets(np.array([0.75, 0.75]), halves)
     with pytest.raises(ValueError, match="among the scores"):
         paired_evidence(np.array([-1.5]), Strata.single(4), drop=0.02)
