@@ -67,6 +67,9 @@ KINDS: dict[str, tuple[Change, tuple[Difference, ...]]] = {
     "keys without an effect": (
         reconfigure(_name_or_path="/x", transformers_version="1", torch_dtype="float32", use_cache=False), (),
     ),
+    "where a tokenizer was loaded from": (
+        write("tokenizer_config.json", TOKENIZER_CONFIG[:-1] + ', "is_local": true, "local_files_only": true}'), (),
+    ),
     "how it is written": (write("generation_config.json", '{\n"eos_token_id":   2}'), ()),
     "the generation config": (
         write("generation_config.json", '{"eos_token_id": [2, 3], "transformers_version": "5"}'),
