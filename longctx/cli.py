@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import importlib
 import os
 import sys
@@ -11,6 +10,7 @@ from dataclasses import dataclass
 from types import ModuleType
 
 from longctx.fixtures.cli import print_line, report_wrong_use
+from longctx.fixtures.heavy_imports import exempt_from_garbage_collection
 from longctx.fixtures.shown_text import known_names
 
 HELP, VERSION = ("-h", "--help"), ("-V", "--version")
@@ -115,13 +115,8 @@ def _run(words: Sequence[str]) -> int:
 
 def import_command(module: str) -> ModuleType:
     """Import the module of a command, which has a name below `longctx`."""
-    # Modules live as long as the process, so garbage collection over their objects finds nothing.
-    gc.disable()
-    try:
+    with exempt_from_garbage_collection():
         return importlib.import_module(f"longctx.{module}")
-    finally:
-        gc.freeze()
-        gc.enable()
 
 
 def _help_lines() -> list[str]:
