@@ -120,7 +120,7 @@ def run_records(name: str, folder: Path) -> dict[str, str]:
         ended = run(text, folder)
         lines = [f"$ {text}", f"exit {ended.code}"]
         for stream, shown in (("out", ended.out), ("err", ended.err)):
-            text_shown = CONFIRMED.sub(_in_order, DOTS.sub("", stable(shown, folder)))
+            text_shown = AT_ONE_TIME.sub(_in_order, DOTS.sub("", stable(shown, folder)))
             lines += [f"{stream}| {line}".rstrip() for line in text_shown.splitlines()]
         printed.append("\n".join(lines) + "\n")
     records = {f"runs/{name}/terminal.txt": "\n".join(printed)}
@@ -190,8 +190,8 @@ def _digest(text: str) -> str:
 
 # pytest's dots and blank lines stand before or after a line of progress, as time has it.
 DOTS = re.compile(r"^(?:<clone>/tests_longctx/\S+\.py ?)?[.EFsx]*(?: +\[\d+%\])?\n", re.MULTILINE)
-# A search measures the two steps that confirm its result at the same time.
-CONFIRMED = re.compile(r"(?:^step \d+ +\w+ +[-+]\d.*\n)+", re.MULTILINE)
+# Workers measure the categories of a length at the same time, and a search the two steps that confirm its result.
+AT_ONE_TIME = re.compile(r"(?:^[a-z]+ \d+k  \d+ of \d+.*\n)+|(?:^step \d+ +\w+ +[-+]\d.*\n)+", re.MULTILINE)
 BODY = re.compile(r"(<(style|script|svg)\b[^>]*>)(.*?)</\2>", re.DOTALL)
 LONG_NUMBER = re.compile(r"(?<![\w.-])-?\d+\.\d{6,}(?:e-?\d+)?\b")
 PATTERNS = tuple(
