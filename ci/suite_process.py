@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import signal
 import subprocess
 import threading
@@ -13,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from longctx.fixtures.atomic_files import partial_path
 from longctx.fixtures.outside_files import read_outside
 from longctx.fixtures.records.report import JsonReport, parse_report
 from longctx.fixtures.supervisor import Supervised
@@ -20,8 +20,6 @@ from longctx.plugins.config.invocation import pytest_command
 
 POLL_SECONDS = 0.2
 REPLACED = "{path} or its baseline was replaced before it was measured; give each checkpoint a directory of its own"
-# The end of the names of reports that runs are writing.
-PARTIAL = ".partial"
 # pytest's exit codes of complete runs: all passed, some failed.
 COMPLETE = (0, 1)
 
@@ -99,7 +97,7 @@ def run_suite(
         return SuiteRun(exit_code=0, report=known)
     report.parent.mkdir(parents=True, exist_ok=True)
     # Another process may run the same, and the run of a killed one may still be ending.
-    partial = report.with_name(f".{report.name}.{secrets.token_hex(4)}{PARTIAL}")
+    partial = partial_path(report)
     command = pytest_command([*arguments, "--report-json", str(partial)])
     try:
         ended = executor.execute(command, report=report, log=log, environment=environment)

@@ -18,7 +18,7 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from longctx.fixtures.atomic_files import write_file
+from longctx.fixtures.atomic_files import with_final_names, write_file
 from longctx.fixtures.cli import output_problem
 from longctx.fixtures.outside_files import absolute
 from longctx.fixtures.records.report import JsonReport, ReportVerdict
@@ -95,7 +95,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     controller, (started, clock) = config.stash[CONTROLLER], config.stash[START]
     command = typed_command([str(word) for word in config.invocation_params.args])
     # A user name and a password in an address are left out.
-    command = re.sub(r"(?<=://)[^/@\s]+@", "", command)
+    command = with_final_names(re.sub(r"(?<=://)[^/@\s]+@", "", command))
     run, evaluation, facts = config.stash[RUN], config.stash[EVALUATION], controller.facts
     summary = RunSummary(
         run=run,
@@ -109,7 +109,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         started=started,
         seconds=time.monotonic() - clock,
         command=command,
-        files=_targets(config),
+        files={option: Path(with_final_names(str(target))) for option, target in _targets(config).items()},
         exit_code=int(session.exitstatus),
     )
     config.stash[DOCUMENT] = document(summary)
@@ -142,7 +142,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     errors = config.stash.get(WRITE_ERRORS, {})
     for option, target in _targets(config).items() if DOCUMENT in config.stash else ():
         if option != "tensorboard" and option not in errors:
-            lines.append((f"report     {target}", {}))
+            lines.append((with_final_names(f"report     {target}"), {}))
     lines += [(error, {"red": True}) for error in errors.values()]
     if SHOWN in config.stash and (verdict := config.stash[SHOWN].verdict) is not None:
         if errors:

@@ -26,11 +26,11 @@ from longctx.ci.checkpoint_dirs import StepReader
 from longctx.ci.launch import read_execution
 from longctx.ci.run_file import command_options, run_options, split_config
 from longctx.ci.suite_options import check_suite_options, read_suite_options
-from longctx.ci.suite_process import PARTIAL
 from longctx.ci.watch.baselines import check_anchor
 from longctx.ci.watch.history import locked, open_lock
 from longctx.ci.watch.loop import Watch, WatchSettings, print_timed
 from longctx.ci.watch.notify import Notifier, check_webhook, read_on_failure
+from longctx.fixtures.atomic_files import PARTIAL
 from longctx.fixtures.cli import CommandParser, report_wrong_use
 from longctx.fixtures.outside_files import absolute
 from longctx.plugins.config.options import add_own_options, check_own_values

@@ -179,7 +179,6 @@ PATTERNS = tuple(
         (r"\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d)?(?:\.\d+)?(?:[+-]\d\d:\d\d|Z)?", "<time>"),
         (r"^\d\d:\d\d:\d\d ", "<time> "),
         (r"serve-\d+\.log", "serve-<process>.log"),
-        (r"\.[0-9a-f]{8}\.partial\b", ".<random>.partial"),
         (r"--port \d+", "--port <port>"),
         (r" in \d+\.\d\ds\b(?: \(.*?\))?", " in <seconds>"),
         (r"^=+ (.*?) =+$", r"=== \1 ==="),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from longctx.fixtures.atomic_files import replacing, write_all, write_file
+from longctx.fixtures.atomic_files import partial_path, replacing, with_final_names, write_all, write_file
 
 
 def test_a_file_is_created_and_replaced(tmp_path: Path) -> None:
@@ -67,6 +67,23 @@ def test_a_new_file_has_the_permissions_that_the_umask_leaves(tmp_path: Path) ->
     finally:
         os.umask(before)
     assert (tmp_path / "report.json").stat().st_mode & 0o777 == 0o640
+
+
+@pytest.mark.parametrize("name", ["step-1.json", "a step.1 .json", "é", ".hidden"])
+def test_a_partial_file_has_its_final_name_in_texts(name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    partial = partial_path(path)
+    text = "--report-json={0} report     {0} '{0}'"
+    assert (partial.parent, partial.suffix) == (tmp_path, ".partial")
+    assert with_final_names(text.format(partial)) == text.format(path)
+    assert with_final_names(partial.name) == name
+
+
+@pytest.mark.parametrize(
+    "text", ["a.json.partial", ".a/b.0123abcd.partial", ".a.0123.partial", "x.json.0123abcd.partial"]
+)
+def test_other_names_stay(text: str) -> None:
+    assert with_final_names(text) == text
 
 
 def test_a_write_in_parts_is_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
