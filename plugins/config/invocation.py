@@ -91,8 +91,9 @@ def pytest_command(arguments: Sequence[str]) -> list[str]:
     everything = [] if has_case else [str(SUITE / missing)]
     # The import path of a clone would give the folders of an installed package a second name.
     import_path = () if IS_CLONE else _NO_IMPORT_PATH
+    # They stand before the user's words, the last of which may be an option without its value.
     # Without -P, modules of the current directory could take the place of those of the suite.
-    return [sys.executable, "-P", "-m", "longctx.suite", *_OF_SUITE, *import_path, *words, *everything]
+    return [sys.executable, "-P", "-m", "longctx.suite", *_OF_SUITE, *import_path, *everything, *words]
 
 
 def typed_command(words: Sequence[str]) -> str:

@@ -164,7 +164,9 @@ class Option:
             return ""
         if accepted:
             return f"{value!r}; give {accepted}"
-        return f"unknown {value!r}; {known_names(text, self.choices, words='use one of')}"
+        # One of several names is not what was meant.
+        name = "" if "," in text else text
+        return f"unknown {value!r}; {known_names(name, self.choices, words='use one of')}"
 
     @property
     def declaration(self) -> dict[str, Any]:
@@ -351,6 +353,7 @@ OPTIONS: tuple[Option, ...] = (
         help="prompt tokens per pass: auto (by the length), whole (shares no prefixes) or a number",
         pattern="auto|whole|[1-9][0-9]{0,8}", accepted="auto, whole or a number of tokens of at least 1"),
     Option(flag="--gpus-per-worker", engine="hf", kind="whole number", minimum=1, metavar="N", default=1,
+        aliases=("--tensor-parallel-size",),
         help="GPUs over which one model is spread: by layers (hf) or by tensor parallelism (vllm)", measure=_RUN),
     Option(flag="--base-url", engine="openai", kind="text", metavar="URL", measure=_RUN,
         help="OpenAI-compatible server that runs the model (key: LONGCTX_API_KEY), or URL/models/NAME for one of its "

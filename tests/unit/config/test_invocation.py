@@ -29,5 +29,9 @@ def test_a_run_shows_the_command_that_was_typed(
     assert typed_command(pytest_command(words)[OF_PYTHON:]) == shlex.join(["longctx", "run", *words])
 
 
+def test_an_option_without_its_value_takes_no_case_for_it() -> None:
+    assert pytest_command(["--lengths", "1k", "--model"])[-1] == "--model"
+
+
 def test_pytest_itself_is_shown_as_it_was_called() -> None:
     assert typed_command(["--model", "ckpt", "-n", "8"]) == "pytest --model ckpt -n 8"
