@@ -261,7 +261,7 @@ def static_conclusion(static: StaticComparison) -> str:
         formats = dict.fromkeys(change.dtype for change in static.tensors if change.dtype)
         if formats:
             return f"differs: stored in another number format ({', '.join(formats)}), with the same values"
-        return "the files do not differ; look at the engine, its settings and the machine"
+        return "nothing differs but, at most, the layout of files; look at the engine, its settings and the machine"
     places = []
     if static.settings:
         places.append(_count(len(static.settings), "setting"))

@@ -14,7 +14,7 @@ from pathlib import Path
 from longctx.fixtures import calibration
 from longctx.fixtures.checkpoints.checkpoint import Checkpoint, read_checkpoint, read_source
 from longctx.fixtures.checkpoints.config_overrides import changed_keys
-from longctx.fixtures.checkpoints.differences import known_differences
+from longctx.fixtures.checkpoints.differences import differences
 from longctx.fixtures.checkpoints.safetensors import CheckpointError
 from longctx.fixtures.conversion import ConversionError, Converter, cached_snapshot, make_checkpoint
 from longctx.fixtures.engines import EngineError, execution_settings
@@ -244,12 +244,13 @@ def with_differences(run: Run) -> Run:
     if baseline is None:
         return run
     other = baseline.checkpoint
-    if other is None and baseline.path is not None:
-        with suppress(CheckpointError):
+    # A folder cannot be read if only a server knows the model.
+    with suppress(CheckpointError, OSError):
+        if other is None and baseline.path is not None:
             other = read_checkpoint(baseline.path, trust_remote_code=run.options.trust_remote_code)
-    if other is None or other.fingerprint != baseline.fingerprint:
-        return run
-    return replace(run, baseline=replace(baseline, differences=known_differences(run.checkpoint, other)))
+        if other is not None and other.fingerprint == baseline.fingerprint:
+            return replace(run, baseline=replace(baseline, differences=differences(run.checkpoint, other)))
+    return run
 
 
 def _is_complete(run: Run, baseline: Baseline) -> bool:

@@ -27,8 +27,9 @@ from tests.helpers.checkpoints import (
     write,
 )  # fmt: skip
 
-TOKENIZER = '{"model": {"vocab": {"a": 0}, "merges": []}, "added_tokens": [], "normalizer": null}'
+TOKENIZER = '{"model": {"vocab": {"a": 0}, "merges": ["a b"]}, "added_tokens": [], "normalizer": null}'
 TOKENIZER_CONFIG = '{"add_bos_token": true, "chat_template": "{{ messages }}", "name_or_path": "/data/one"}'
+YARN = {"rope_type": "yarn", "factor": 2.0}
 
 
 @pytest.fixture
@@ -38,7 +39,7 @@ def baseline(tmp_path: Path) -> Path:
         write("tokenizer.json", TOKENIZER), write("tokenizer_config.json", TOKENIZER_CONFIG),
         write("generation_config.json", '{"eos_token_id": 2}'),
     )(folder)  # fmt: skip
-    configure(folder, rope_scaling={"rope_type": "yarn", "factor": 2.0}, torch_dtype="bfloat16")
+    configure(folder, rope_scaling=YARN, rope_theta=1e5, torch_dtype="bfloat16")
     return folder
 
 
@@ -55,20 +56,38 @@ KINDS: dict[str, tuple[Change, tuple[Difference, ...]]] = {
     "nothing": (lambda folder: None, ()),
     "a key": (reconfigure(hidden_size=65), (Difference(part="config", name="hidden_size", baseline="64", model="65"),)),
     "an inner key": (
-        reconfigure(rope_scaling={"rope_type": "yarn", "factor": 4.0}),
-        (Difference(part="config", name="rope_scaling.factor", baseline="2.0", model="4.0"),),
+        reconfigure(rope_scaling=YARN | {"factor": 4.0}),
+        (Difference(part="config", name="rope_parameters.factor", baseline="2.0", model="4.0"),),
     ),
     "an added key": (
         reconfigure(sliding_window=512), (Difference(part="config", name="sliding_window", model="512"),),
     ),
     "a missing key": (
-        reconfigure(hidden_size=...), (Difference(part="config", name="hidden_size", baseline="64"),),
+        reconfigure(num_key_value_heads=...),
+        (Difference(part="config", name="num_key_value_heads", baseline="2", model="8"),),
+    ),
+    "defaults written out": (
+        reconfigure(attention_bias=False, hidden_act="silu", head_dim=8, chunk_size_feed_forward=0), (),
+    ),
+    "the present names of rotary settings": (
+        reconfigure(rope_theta=..., rope_scaling=..., rope_parameters=YARN | {"rope_theta": 1e5}), (),
+    ),
+    "a value that transformers refuses": (
+        reconfigure(num_attention_heads=7),
+        (Difference(part="config", name="num_attention_heads", baseline="8", model="7"),),
     ),
     "keys without an effect": (
         reconfigure(_name_or_path="/x", transformers_version="1", torch_dtype="float32", use_cache=False), (),
     ),
     "where a tokenizer was loaded from": (
         write("tokenizer_config.json", TOKENIZER_CONFIG[:-1] + ', "is_local": true, "local_files_only": true}'), (),
+    ),
+    "merges as texts": (
+        write("tokenizer.json", TOKENIZER.replace('"a b"', '["a", "b"]')), (),
+    ),
+    "tokens that the tokenizer has too": (
+        write("tokenizer_config.json", TOKENIZER_CONFIG[:-1] + ', "added_tokens_decoder": {"0": {}, "1": {}}}'),
+        (Difference(part="tokenizer", name="tokenizer_config.json added_tokens_decoder", model="{'0': {}, '1': {}}"),),
     ),
     "how it is written": (write("generation_config.json", '{\n"eos_token_id":   2}'), ()),
     "the generation config": (

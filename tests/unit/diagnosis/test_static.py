@@ -257,13 +257,13 @@ def test_settings_that_differ_are_named_by_part(good: Path, tmp_path: Path) -> N
     edit_json(bad / "config.json", rope_parameters=rope, transformers_version="0")
     (bad / "chat_template.jinja").write_text("{{ messages[0].content }}")
     edit_json(bad / "tokenizer.json", pre_tokenizer=None)
-    (bad / "generation_config.json").write_text('{"eos_token_id": 7}')
+    (bad / "generation_config.json").write_text('{"eos_token_id": 7, "repetition_penalty": 1.0}')
     found = {(change.part, change.name) for change in compared(good, bad).settings}
     assert {
         ("config", "rope_parameters"), ("chat template", "chat_template"), ("tokenizer", "pre_tokenizer"),
         ("tokenizer", "ids of a text"), ("generation config", "eos_token_id"),
     } <= found  # fmt: skip
-    assert not any(name in ("transformers_version", "dtype") for _, name in found)
+    assert not any(name in ("transformers_version", "dtype", "repetition_penalty") for _, name in found)
 
 
 def test_the_command_writes_lines_and_json(good: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
