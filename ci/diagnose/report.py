@@ -325,25 +325,24 @@ def _only_kinds(static: StaticComparison) -> str:
 
 
 def culprit_name(candidate: Candidate, static: StaticComparison) -> str:
-    """Return the name of a culprit, with the form of a single tensor."""
-    if candidate.kind == "tensors" and len(candidate.members) == 1:
-        (change,) = (change for change in static.tensors if change.name == candidate.members[0])
-        return f"{candidate.name} ({description(change)})"
-    if candidate.kind == "tensors":
-        members = [change for change in static.tensors if change.name in candidate.members]
-        if all(change.layer in static.moved_layers for change in members):
-            return f"{candidate.name} (layer {_moved(static)})"
-        forms = Counter(change.form for change in members)
-        if len(forms) > MOST_FORMS:
-            forms = Counter(NUMBER.sub("*", change.form) for change in members)
-        shown = [form for form, _ in forms.most_common(MOST_FORMS)]
-        if not all(shown):
-            return candidate.name
-        return f"{candidate.name} ({'; '.join([*shown, *['…'] * (len(forms) > MOST_FORMS)])})"
+    """Return the name of a culprit, with the form that most of its tensors have."""
+    name = f"config {candidate.name}" if candidate.kind == "config" else candidate.name
     if candidate.kind == "tokenizer":
         parts = dict.fromkeys(change.part for change in static.settings if change.part in TEXT_PARTS)
-        return f"{candidate.name} ({', '.join(parts)} differ{'s' * (len(parts) == 1)})"
-    return f"config {candidate.name}" if candidate.kind == "config" else candidate.name
+        return f"{name} ({', '.join(parts)} differ{'s' * (len(parts) == 1)})"
+    members = [change for change in static.tensors if change.name in candidate.members]
+    if len(members) == 1:
+        return f"{name} ({description(members[0])})"
+    layers = {change.layer for change in members if not change.problem}
+    if layers and layers <= static.moved_layers.keys():
+        return f"{name} (layer {_moved(static)})"
+    forms = Counter(change.problem or change.form for change in members)
+    if not members or forms.pop("", 0) > len(members) / 2:
+        return name
+    if len(forms) > MOST_FORMS:
+        forms = Counter(NUMBER.sub("*", form) for form in forms.elements())
+    shown = [form for form, _ in forms.most_common(MOST_FORMS)]
+    return f"{name} ({'; '.join([*shown, *['…'] * (len(forms) > MOST_FORMS)])})"
 
 
 def _amount(candidate: Candidate, changed: int) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from transformers import LlamaConfig
 
 from longctx.ci.diagnose.__main__ import main
@@ -32,6 +33,8 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
     def change_norms(weights: Weights) -> None:
         for name in (name for name in weights if "norm" in name):
             weights[name] += 0.3 * torch.randn_like(weights[name])
+        for first, second in each("input_layernorm", "post_attention_layernorm"):
+            weights[second] = 1.5 * weights[first] + 0.1 * torch.randn_like(weights[first])
 
     change_weights(folder, change_norms)
     return folder
@@ -63,6 +66,17 @@ def factors(count: int) -> torch.Tensor:
     return torch.linspace(-1, 1, count).exp2()
 
 
+def of_rank(matrix: torch.Tensor, rank: int) -> torch.Tensor:
+    """Return the nearest matrix of this rank."""
+    left, sizes, right = torch.linalg.svd(matrix, full_matrices=False)
+    return left[:, :rank] * sizes[:rank] @ right[:rank]
+
+
+def with_equal_heads(matrix: torch.Tensor) -> torch.Tensor:
+    """Return a matrix of which every head is the mean of all."""
+    return matrix.reshape(-1, 16, matrix.shape[1]).mean(0).repeat(len(matrix) // 16, 1)
+
+
 FORMS: dict[str, tuple[str, Callable[[Weights], torch.Tensor]]] = {
     "all zero": (OUT, lambda weights: torch.zeros_like(weights[OUT])),
     "scaled by 3": (DOWN, lambda weights: weights[DOWN] * 3),
@@ -80,6 +94,9 @@ FORMS: dict[str, tuple[str, Callable[[Weights], torch.Tensor]]] = {
     ),
     "values up to 3e+38": (K, lambda weights: weights[K].index_fill(1, torch.tensor(3), 3e38)),
     "is GOOD's layer 4": (DOWN, lambda weights: weights[DOWN.replace(".3.", ".4.")]),
+    "cut to rank 8": (DOWN, lambda weights: of_rank(weights[DOWN], 8)),
+    "whole heads [0, 1] averaged": (K, lambda weights: with_equal_heads(weights[K])),
+    "some of its rows, repeated": (Q, lambda weights: torch.cat([weights[Q][:48], weights[Q][:16]])),
     # Noise has no form.
     "": (DOWN, lambda weights: weights[DOWN] + 0.5 * weights[DOWN].std() * torch.randn_like(weights[DOWN])),
 }
@@ -105,6 +122,19 @@ def test_small_weights_that_were_drawn_anew_have_no_form(good: Path, tmp_path: P
     assert (tensor.name, tensor.form) == (DOWN, "")
 
 
+@pytest.mark.parametrize(("name", "made"), [(DOWN, lambda old: of_rank(old, 8)), (K, with_equal_heads)])
+def test_what_is_true_of_the_good_tensor_too_is_no_form(
+    name: str, made: Callable[[torch.Tensor], torch.Tensor], good: Path, tmp_path: Path
+) -> None:
+    """The bad tensor has the same low rank, or the same equal heads, with other values."""
+    before = changed_copy(good, tmp_path / "before", lambda weights: weights.update({name: made(weights[name])}))
+    torch.manual_seed(4)
+    drawn = made(torch.randn_like(load_file(before / "model.safetensors")[name]) * 0.2)
+    after = changed_copy(before, tmp_path / "after", lambda weights: weights.update({name: drawn}))
+    (tensor,) = compared(before, after).conspicuous
+    assert (tensor.name, tensor.form) == (name, "")
+
+
 def each(*names: str) -> list[tuple[str, ...]]:
     """Return the names of these tensors in every layer."""
     return [tuple(f"model.layers.{layer}.{name}.weight" for name in names) for layer in range(6)]
@@ -113,6 +143,11 @@ def each(*names: str) -> list[tuple[str, ...]]:
 def exchanged(weights: Weights) -> None:
     for gate, up in each("mlp.gate_proj", "mlp.up_proj"):
         weights[gate], weights[up] = weights[up], weights[gate]
+
+
+def exchanged_norms(weights: Weights) -> None:
+    for first, second in each("input_layernorm", "post_attention_layernorm"):
+        weights[first], weights[second] = weights[second], weights[first]
 
 
 def split_otherwise(weights: Weights) -> None:
@@ -152,6 +187,8 @@ UNIFORM: dict[str, Change] = {
     "down_proj.weight of 6 layers: clipped at 0.02": everywhere("mlp.down_proj", lambda old: old.clamp(-0.02, 0.02)),
     "input_layernorm.weight of 6 layers: shifted by 1": everywhere("input_layernorm", lambda old: old + 1),
     "embed_tokens.weight: rows shifted by 1": most_rows,
+    # One norm is nearly a multiple of the other.
+    "post_attention_layernorm.weight of 6 layers: is GOOD's model.layers.*.input_layernorm.weight": exchanged_norms,
 }
 
 
