@@ -20,7 +20,7 @@ from longctx.fixtures.diagnosis.static import StaticComparison
 from longctx.fixtures.diagnosis.tensors import OUTLIER_Z, TensorChange
 from longctx.fixtures.shown_text import visible_data
 from longctx.plugins.report.html.page import render
-from longctx.plugins.report.tables import Cell, Row, Table
+from longctx.plugins.report.tables import Cell, Row, Table, plural
 
 SCHEMA = "longctx-diagnosis/1"
 MOST_TENSORS, TERMINAL_TENSORS, MOST_FORMS = 30, 12, 2
@@ -261,14 +261,16 @@ def static_conclusion(static: StaticComparison) -> str:
         formats = dict.fromkeys(change.dtype for change in static.tensors if change.dtype)
         if formats:
             return f"differs: stored in another number format ({', '.join(formats)}), with the same values"
-        return "nothing differs but, at most, the layout of files; look at the engine, its settings and the machine"
+        return "no difference was found that changes an answer; look at the engine, its settings and the machine"
     places = []
     if static.settings:
-        places.append(_count(len(static.settings), "setting"))
+        places.append(plural(len(static.settings), "setting", "settings"))
     if static.conspicuous:
-        places.append(_count(len(static.conspicuous), "tensor") + " out of the ordinary")
+        places.append(plural(len(static.conspicuous), "tensor", "tensors") + " out of the ordinary")
     elif static.changed:
-        places.append(_count(len(static.changed), "tensor") + f" of which none stands out{_only_kinds(static)}")
+        places.append(
+            plural(len(static.changed), "tensor", "tensors") + f" of which none stands out{_only_kinds(static)}"
+        )
     return f"differs: {', '.join(places)}"
 
 
@@ -314,7 +316,7 @@ def conclusion(cause: Cause, static: StaticComparison) -> str:
         return f"cause: {named}"
     weights = [candidate for candidate in cause.candidates if candidate.kind == "weights"]
     if not weights or weights[0].carries != "nothing":
-        spread = f"{_count(len(static.changed), 'tensor')}{_only_kinds(static)}"
+        spread = f"{plural(len(static.changed), 'tensor', 'tensors')}{_only_kinds(static)}"
         return f"cause: spread over {spread}; no place can be named"
     return "cause: no part carries the loss alone; settings and weights act together"
 
@@ -349,7 +351,11 @@ def _amount(candidate: Candidate, changed: int) -> str:
     if candidate.carries == "all":
         return f"the whole loss ({shares(candidate)})"
     rest = changed - len(candidate.members)
-    spread = f"; the rest is spread over {_count(rest, 'tensor')}" if candidate.kind == "tensors" and rest > 0 else ""
+    spread = (
+        f"; the rest is spread over {plural(rest, 'tensor', 'tensors')}"
+        if candidate.kind == "tensors" and rest > 0
+        else ""
+    )
     return f"a part of the loss ({shares(candidate)}){spread}"
 
 
@@ -378,10 +384,6 @@ def description(change: TensorChange) -> str:
 def percent(share: float) -> str:
     """Return a share in percent with as many digits as it needs."""
     return f"{100 * share:.{0 if share >= 0.1 else 1 if share >= 0.01 else 3}f} %"
-
-
-def _count(number: int, word: str) -> str:
-    return f"{number} {word}{'' if number == 1 else 's'}"
 
 
 def _few(numbers: Sequence[int]) -> str:

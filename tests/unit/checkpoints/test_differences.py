@@ -159,6 +159,14 @@ def test_a_difference_is_named_once(kind: str, baseline: Path, tmp_path: Path) -
     assert differences(read_checkpoint(str(folder)), read_checkpoint(str(baseline))) == expected
 
 
+def test_a_pattern_of_windows_is_the_list_of_layer_types(baseline: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(baseline, tmp_path / "model"))
+    gemma = {"model_type": "gemma3_text", "rope_scaling": ...}
+    reconfigure(**gemma, layer_types=["sliding_attention", "full_attention"] * 2)(baseline)
+    reconfigure(**gemma, sliding_window_pattern=2)(folder)
+    assert differences(read_checkpoint(str(folder)), read_checkpoint(str(baseline))) == ()
+
+
 Rows = Callable[[torch.Tensor], object]
 
 

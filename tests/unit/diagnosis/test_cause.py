@@ -11,11 +11,13 @@ import pytest
 import torch
 
 from longctx.ci.diagnose.__main__ import main
+from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
 from longctx.fixtures.diagnosis.cause import Candidate, Kind, Share, find_cause
-from longctx.fixtures.diagnosis.exchange import SampleScore, State
+from longctx.fixtures.diagnosis.exchange import Exchanger, SampleScore, State
 from longctx.fixtures.diagnosis.static import StaticComparison
 from longctx.fixtures.diagnosis.tensors import TensorChange
 from longctx.fixtures.diagnosis.weight_changes import kind_of, layer_of
+from longctx.fixtures.tasks import TASKS
 from tests.helpers.runs import calibration_checkpoint
 from tests.helpers.tiny_models import changed_copy
 
@@ -224,6 +226,23 @@ def test_without_a_loss_one_line_says_so(
     (other_generation / "generation_config.json").write_text('{"eos_token_id": 7}')
     assert diagnosed(good, other_generation, tmp_path / "out")[0] == 4
     assert "which no exchange of parts shows" in capsys.readouterr().err
+
+
+def test_a_stored_head_that_equals_the_embeddings_is_no_obstacle(good: Path, tmp_path: Path) -> None:
+    def tie(weights: Weights) -> None:
+        del weights["lm_head.weight"]
+
+    def store(weights: Weights) -> None:
+        weights["lm_head.weight"] = weights["model.embed_tokens.weight"].clone()
+
+    tied = changed_copy(good, tmp_path / "tied", tie, tie_word_embeddings=True)
+    untied = changed_copy(good, tmp_path / "untied", store)
+    exchanger = Exchanger(
+        read_checkpoint(str(tied)), read_checkpoint(str(untied)), TASKS["niah_single_2"], 1024,
+        seed=0, chat="auto", folder=tmp_path, device="cpu", dtype="auto",
+    )  # fmt: skip
+    states = State(), State(config=frozenset({"tie_word_embeddings"}))
+    assert exchanger.scores(states[0], [0]) == exchanger.scores(states[1], [0])
 
 
 @pytest.mark.parametrize(
