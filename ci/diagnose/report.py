@@ -197,7 +197,8 @@ def static_lines(static: StaticComparison) -> list[str]:
     amount = "" if middle is None or not len(changed) else f", by {percent(middle)} in the middle"
     lines.append(f"{'tensors':<19}{len(changed)} of {len(static.tensors)} differ{amount}")
     if static.rounded:
-        lines.append(f"{'rounded':<19}{static.rounded} tensors lie on the grid of 4-bit or 8-bit weights in BAD only")
+        rounded = plural(static.rounded, "tensor lies", "tensors lie")
+        lines.append(f"{'rounded':<19}{rounded} on the grid of 4-bit or 8-bit weights in BAD only")
     if static.moved_layers:
         lines.append(f"{'layers':<19}{_moved(static)}")
     groups = _groups([change for change in conspicuous if change.layer not in static.moved_layers or not change.form])
