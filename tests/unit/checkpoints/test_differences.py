@@ -80,7 +80,7 @@ KINDS: dict[str, tuple[Change, tuple[Difference, ...]]] = {
         reconfigure(_name_or_path="/x", transformers_version="1", torch_dtype="float32", use_cache=False), (),
     ),
     "where a tokenizer was loaded from": (
-        write("tokenizer_config.json", TOKENIZER_CONFIG[:-1] + ', "is_local": true, "local_files_only": true}'), (),
+        write("tokenizer_config.json", TOKENIZER_CONFIG[:-1] + ', "is_local": true, "backend": "tokenizers"}'), (),
     ),
     "merges as texts": (
         write("tokenizer.json", TOKENIZER.replace('"a b"', '["a", "b"]')), (),
