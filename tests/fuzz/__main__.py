@@ -8,12 +8,10 @@ from __future__ import annotations
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
 from longctx.fixtures.cli import CommandParser
-from tests.fuzz.everywhere import CHECKPOINT_KINDS, everywhere
 from tests.fuzz.kinds import KINDS, findings
 from tests.fuzz.programs import sound_inputs
 from tests.fuzz.sandbox import Outcome
@@ -25,11 +23,8 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=500, help="inputs in all, spread over the kinds (default: 500)")
     parser.add_argument("--seed", type=int, default=0, help="another seed, other inputs (default: 0)")
     parser.add_argument("--kind", nargs="+", choices=sorted(KINDS), metavar="NAME", help="only these kinds")
-    parser.add_argument(
-        "--everywhere", action="store_true", help="try damaged checkpoints with each program that reads one"
-    )
     given = parser.parse_args()
-    kinds = given.kind or list(CHECKPOINT_KINDS if given.everywhere else KINDS)
+    kinds = given.kind or list(KINDS)
     ends: Counter[tuple[str, str]] = Counter()
     longest: dict[str, Outcome] = {}
     largest: dict[str, Outcome] = {}
@@ -39,18 +34,14 @@ def main() -> int:
         sound = sound_inputs(Path(folder))
         for number in range(given.count):
             kind, seed = kinds[number % len(kinds)], given.seed + number // len(kinds)
-            found: Iterable[tuple[str, Outcome, str | None]] = everywhere(kind, seed, sound)
-            if not given.everywhere:
-                outcome = findings(kind, seed, sound)
-                found = [(kind, outcome, outcome.problem)]
-            for program, outcome, problem in found:
-                ends[program, problem or f"exit code {outcome.code}"] += 1
-                longest[program] = max(longest.get(program, outcome), outcome, key=lambda ended: ended.elapsed_seconds)
-                largest[program] = max(largest.get(program, outcome), outcome, key=lambda ended: ended.peak_bytes)
-                if problem:
-                    said = (outcome.output + outcome.errors).strip().splitlines() or [""]
-                    sys.stdout.write(f"{kind} {seed}: {program}: {problem}: {said[-1][:200]!r}\n")
-                    sys.stdout.flush()
+            outcome = findings(kind, seed, sound)
+            ends[kind, outcome.problem or f"exit code {outcome.code}"] += 1
+            longest[kind] = max(longest.get(kind, outcome), outcome, key=lambda ended: ended.elapsed_seconds)
+            largest[kind] = max(largest.get(kind, outcome), outcome, key=lambda ended: ended.peak_bytes)
+            if outcome.problem:
+                said = (outcome.output + outcome.errors).strip().splitlines() or [""]
+                sys.stdout.write(f"{kind} {seed}: {outcome.problem}: {said[-1][:200]!r}\n")
+                sys.stdout.flush()
             tried = number + 1
     for (kind, end), count in sorted(ends.items()):
         limits = f"{longest[kind].elapsed_seconds:5.1f} s  {largest[kind].peak_bytes / 2**20:6.0f} MiB at most"

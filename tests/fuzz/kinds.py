@@ -10,7 +10,6 @@ from random import Random
 from longctx.fixtures.seeding import stable_hash
 from tests.fuzz import checkpoint_kinds, option_kinds, report_kinds, tasks_kinds
 from tests.fuzz.checkpoint_kinds import ADAPTER, PROCESSOR, SPECIAL_TOKENS, checkpoint_file, loaded
-from tests.fuzz.hostile_checkpoints import hostile
 from tests.fuzz.option_kinds import toml_file
 from tests.fuzz.programs import Command, Kind, Sound
 from tests.fuzz.report_kinds import journal_files
@@ -29,7 +28,6 @@ KINDS: Mapping[str, Kind] = {
     "adapter config": checkpoint_file("adapter_config.json", "--plan", like=ADAPTER),
     "processor config": checkpoint_file("processor_config.json", "--preflight", like=PROCESSOR),
     "chat template": checkpoint_kinds.template,
-    "hostile checkpoint": hostile,
     "safetensors header": checkpoint_kinds.weights,
     "shard index": checkpoint_kinds.shard_index,
     "file shapes": checkpoint_kinds.file_shapes,

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.fuzz.everywhere import everywhere
 from tests.fuzz.kinds import KINDS, findings
-from tests.fuzz.mutations import mutate_bytes, mutate_json
 from tests.fuzz.programs import Sound, sound_inputs
 from tests.fuzz.sandbox import MOST_BYTES, run_forked
 
@@ -35,28 +33,6 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Sound:
 def test_a_malformed_input_ends_in_one_line(kind: str, seed: int, sound: Sound) -> None:
     outcome = findings(kind, seed, sound)
     assert outcome.problem is None, outcome.output + outcome.errors
-
-
-@pytest.mark.parametrize(
-    ("kind", "seed"),
-    [
-        ("hostile checkpoint", 1),
-        *(pytest.param("hostile checkpoint", seed, marks=pytest.mark.whole_loop) for seed in (0, 2, 3)),
-        pytest.param("shard index", 1, marks=pytest.mark.whole_loop),
-    ],
-)
-def test_a_damaged_checkpoint_spares_the_sound_one_beside_it(kind: str, seed: int, sound: Sound) -> None:
-    for program, outcome, problem in everywhere(kind, seed, sound):
-        assert problem is None, program + outcome.output + outcome.errors
-
-
-def test_the_same_seed_makes_the_same_input() -> None:
-    from random import Random
-
-    data = {"a": [1, {"b": "c"}], "d": None}
-    assert mutate_json(Random(5), data) == mutate_json(Random(5), data)
-    assert len({mutate_json(Random(seed), data) for seed in range(50)}) > 30
-    assert len({mutate_bytes(Random(seed), b"0123456789") for seed in range(50)}) > 30
 
 
 def raises() -> int:
