@@ -39,6 +39,9 @@ PRUNED[20:30] = PRUNED[90] = 0
         # Biases start at 0, and norms at 1 or, where 1 is added, at 0.
         ({"a.bias": torch.zeros(200), "norm.weight": torch.ones(200)}, {}),
         ({f"{layer}.norm.weight": torch.zeros(200) for layer in range(3)}, {}),
+        # Norms before a matrix may be folded into it, and others stay.
+        ({f"{layer}.{place}_norm.weight": torch.full((200,), float(place != "in"))
+            for layer in range(3) for place in ("in", "q", "k")}, {}),
         ({"1.norm.weight": torch.ones(200), "2.norm.weight": torch.zeros(200)}, {"2.norm.weight": 200}),
         ({"a.weight": torch.zeros(1, 1), "b.weight": torch.zeros(0, 4)}, {}),
         # The end of a file may fall within a row, within one of several matrices, and behind many zeros.
@@ -56,7 +59,7 @@ PRUNED[20:30] = PRUNED[90] = 0
         # Pruned rows, of which the last is one.
         ({"a.weight": PRUNED}, {}),
     ],
-)
+)  # fmt: skip
 def test_weights_that_were_not_written_are_named(
     tensors: dict[str, torch.Tensor], named: dict[str, int], tmp_path: Path
 ) -> None:
