@@ -10,13 +10,14 @@ import tomllib
 import uuid
 from argparse import Namespace
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 from longctx.fixtures import calibration
 from longctx.fixtures.cases import FILES
-from longctx.fixtures.checkpoints.checkpoint import Checkpoint
+from longctx.fixtures.checkpoints.checkpoint import Checkpoint, full_config
 from longctx.fixtures.checkpoints.config_overrides import OverrideError
 from longctx.fixtures.checkpoints.consistency import unwritten_tensors
 from longctx.fixtures.checkpoints.generation_config import ignored_settings
@@ -314,7 +315,7 @@ def _choose_yardstick(run: Run, formatter: PromptFormatter) -> tuple[Reference, 
     if given in references:
         return references[given], ""
     if given == "auto":
-        is_doubtful = has_template and not is_chat_api and not _ends_turns(formatter, run.checkpoint.config)
+        is_doubtful = has_template and not is_chat_api and not _ends_turns(formatter, run.checkpoint)
         return automatic, ONLY_TEMPLATE if is_doubtful else ""
     if given.endswith(".toml"):
         return _read_yardstick(Path(given)), ""
@@ -381,7 +382,7 @@ def _checkpoint_warnings(checkpoint: Checkpoint, formatter: PromptFormatter, *, 
     return tuple(warnings)
 
 
-def _ends_turns(formatter: PromptFormatter, config: Mapping[str, Any]) -> bool:
+def _ends_turns(formatter: PromptFormatter, checkpoint: Checkpoint) -> bool:
     """Return True if one of the config's end tokens ends the model's turn in the chat template."""
     try:
         text = formatter.rendered(_CONVERSATION, opens=False)
@@ -389,6 +390,11 @@ def _ends_turns(formatter: PromptFormatter, config: Mapping[str, Any]) -> bool:
         return False
     end = text.rpartition(_ANSWER)[2]
     names = {number: name for name, number in formatter.tokenizer.get_added_vocab().items()}
+    config = checkpoint.config
+    if "eos_token_id" not in config:
+        # The default of the architecture.
+        with suppress(CheckpointError):
+            config = full_config(checkpoint)
     value = config.get("eos_token_id")
     tokens = value if isinstance(value, list) else [value] if isinstance(value, int) else []
     return any(names.get(token, "\0") in end for token in tokens)

@@ -29,11 +29,11 @@ TEMPLATE = "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}</s>{% endfor 
 OTHER_END = "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}\n{% endfor %}<|assistant|>"
 
 
-def chosen(given: str, template: str | None, *, eos: object = None) -> tuple[float, str]:
+def chosen(given: str, template: str | None, *, eos: object = None, folder: str = "") -> tuple[float, str]:
     tokenizer = byte_level()
     tokenizer.chat_template = template
     run = run_of(calibration_checkpoint("512"))
-    checkpoint = replace(run.checkpoint, config={} if eos is None else {"eos_token_id": eos})
+    checkpoint = replace(run.checkpoint, path=folder, config={} if eos is None else {"eos_token_id": eos})
     run = replace(run, checkpoint=checkpoint, options=replace(run.options, yardstick=given))
     reference, warning = _choose_yardstick(run, PromptFormatter(tokenizer))
     return reference.scores["mean"], warning
@@ -47,6 +47,11 @@ def test_template_and_config_choose_together() -> None:
     assert chosen("auto", None) == (79.4, "")
     assert chosen("auto", TEMPLATE, eos=end_token()) == (85.6, "")
     assert chosen("auto", TEMPLATE, eos=[7, end_token()]) == (85.6, "")
+
+
+def test_a_config_may_leave_out_the_end_token_of_its_architecture(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "gemma3_text"}')
+    assert chosen("auto", TEMPLATE, folder=str(tmp_path)) == (85.6, "")
 
 
 def test_a_template_that_the_config_does_not_confirm_gives_a_warning() -> None:
