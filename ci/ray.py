@@ -28,8 +28,7 @@ from typing import Any
 WRONG_USE, INTERRUPTED, INTERNAL_ERROR = 4, 2, 3
 # The reports of a run are written by the last task only.
 REPORTS = (
-    "--report-json", "--report-html", "--report-md", "--junitxml", "--samples-jsonl", "--inspect-log", "--tensorboard",
-    "--wandb",
+    "--report-json", "--report-html", "--report-md", "--junitxml", "--samples-jsonl", "--tensorboard", "--wandb",
 )  # fmt: skip
 MOST_RETRIES = 5
 # A budget in minutes that ends before the first sample begins.

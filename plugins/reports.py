@@ -29,7 +29,7 @@ from longctx.plugins.config.options import PATHS, REPORT_OPTIONS, RUN_OPTIONS, O
 from longctx.plugins.gate_tests import passed_reports
 from longctx.plugins.report.document import RunSummary, document
 from longctx.plugins.report.markdown import markdown
-from longctx.plugins.report.sample_files import inspect_logs, sample_lines
+from longctx.plugins.report.sample_files import sample_lines
 from longctx.plugins.report.scalars import ScalarsError, check_extra, write_tensorboard, write_wandb
 from longctx.plugins.report.sections.suites import means
 from longctx.plugins.report.tables import plural
@@ -275,9 +275,6 @@ def _write_report(option: str, target: Path | str, summary: RunSummary, document
             write(Path(target), page(document, summary))
         case "samples_jsonl":
             write(Path(target), "".join(sample_lines(summary)))
-        case "inspect_log":
-            for name, text in inspect_logs(summary):
-                write(Path(target, name), text)
         case "tensorboard":
             write_tensorboard(Path(target), document)
         case "wandb":

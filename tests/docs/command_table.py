@@ -85,7 +85,7 @@ def benchmark(small: str, shows: str, *needs: StandIn, writes: str = "") -> Comm
 # Commands that install what .ci/run and the test of the wheel install, or need what no CI has, and end only by Ctrl-C.
 NOT_RUN = (
     "git clone", "cd longctx-gates", "python3 -m venv .venv", "pip install", "pip wheel", "uv tool install",
-    "make .venv/.ready", "make check", "make examples", "make site", "make wheel", "inspect view", "git bisect run",
+    "make .venv/.ready", "make check", "make examples", "make site", "make wheel", "git bisect run",
     "python -m benchmarks.ruler_referee", "python -m benchmarks.peers",
     "longctx run --model runs/a/iter_0001000 --convert '/opt/megatron", "longctx run --model /checkpoints/latest",
     "longctx run --model /ckpt --engine", "longctx gate out/hf.jsonl out/vllm.jsonl",

@@ -23,7 +23,6 @@ LINKS = {
     "--yardstick": "gates.md#the-yardstick",
     "--base-model": "checkpoints.md",
     "--convert": "checkpoints.md",
-    "--inspect-log": "reports.md#logs-of-inspect_ai",
 }
 """The page that describes an option."""
 BLOCK = re.compile(rf"(## (.+)\n\n(?:(?!#).*\n)*?{BEGIN}\n)(?:.*\n)*?({END})")

@@ -47,7 +47,7 @@ FILES = {
 }  # fmt: skip
 REPORTS = (
     "--report-json report.json --report-html report.html --report-md report.md --junitxml junit.xml "
-    "--samples-jsonl samples.jsonl --inspect-log inspect"
+    "--samples-jsonl samples.jsonl"
 )
 MODEL = "--model calibration:512 --suite ruler --device cpu --dtype float32 --journal journal"
 TINY_RUN = f"longctx run {MODEL} --lengths 512 --samples 2 -k single_2 --thresholds needle.toml"
@@ -58,7 +58,7 @@ class WholeRun:
     """Commands that run one after the other in a directory, and the files to record."""
 
     commands: tuple[str, ...]
-    files: tuple[str, ...] = ("report.*", "junit.xml", "samples.jsonl", "inspect/*")
+    files: tuple[str, ...] = ("report.*", "junit.xml", "samples.jsonl")
 
 
 def _run(text: str) -> WholeRun:
@@ -172,7 +172,6 @@ def versions_of_journal() -> str:
 
 
 def _file_name(place: str) -> str:
-    place = re.sub(r"inspect/.*_(.+)_[0-9a-z]+\.json", r"inspect/\1.json", place)
     return re.sub(r"journal/[0-9a-f]{24}/", "journal/subject/", re.sub(r"[^/]+\.jsonl$", _worker, place))
 
 
