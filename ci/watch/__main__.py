@@ -29,7 +29,7 @@ from longctx.ci.suite_options import check_suite_options, read_suite_options
 from longctx.ci.watch.baselines import check_anchor
 from longctx.ci.watch.history import locked, open_lock
 from longctx.ci.watch.loop import Watch, WatchSettings, print_timed
-from longctx.ci.watch.notify import Notifier, check_webhook, read_on_failure
+from longctx.ci.watch.notify import Notifier, read_on_failure
 from longctx.fixtures.atomic_files import PARTIAL
 from longctx.fixtures.cli import CommandParser, report_wrong_use
 from longctx.fixtures.outside_files import absolute
@@ -102,8 +102,6 @@ def _parse(arguments: list[str]) -> WatchSettings:
         raise ValueError(
             f"DIR: no such directory {str(parsed.directory)!r}; give the one training writes to, before all options"
         )
-    if parsed.webhook is not None:
-        check_webhook(parsed.webhook)
     searches, command = read_on_failure(parsed.on_failure or [])
     check_own_values(parsed, "watch")
     converts = any(word.partition("=")[0] == "--convert" for word in options)
@@ -120,7 +118,7 @@ def _parse(arguments: list[str]) -> WatchSettings:
         interval_seconds=_seconds(parsed.every, "--every"),
         marker=parsed.done_marker,
         gpus=gpus,
-        notifier=Notifier(command=command, webhook=parsed.webhook),
+        notifier=Notifier(command=command),
         searches=searches,
         every_nth=parsed.every_nth,
         out=absolute(parsed.out),

@@ -142,8 +142,8 @@ class Search(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="e
     """Elapsed seconds times the number of GPUs."""
 
 
-Stage = Literal["begun", "found", "closed"]
-"""The news of an alert: it has begun, a search has found its step, or a later step has closed it."""
+Stage = Literal["begun", "found"]
+"""The news of an alert: it has begun, or a search has found its step."""
 
 
 class Notified(Struct, frozen=True, kw_only=True, tag_field="event", tag="notified"):

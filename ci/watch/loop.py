@@ -28,7 +28,7 @@ from longctx.ci.watch.notify import Notice, Notifier, due_stage
 from longctx.ci.watch.pages import score_lines, write_index
 from longctx.fixtures.cli import print_line
 
-# Many failures and a server that hangs must not keep the watch from measuring.
+# Many failures and a command that hangs must not keep the watch from measuring.
 MAX_NOTIFYING_SECONDS = 60.0
 # The first scan discovers a checkpoint, which may be about to be complete.
 NAMED_AT_SCAN = 2
@@ -344,7 +344,7 @@ class Watch:
             stage = due_stage(alert, self.history.notified)
             if stage is None or not self.settings.notifier.is_due(alert, stage):
                 continue
-            measurement = alert.first if stage == "closed" else self._measurement_of(alert)
+            measurement = self._measurement_of(alert)
             if measurement is None:
                 continue
             notice = Notice(stage=stage, alert=alert, measurement=measurement)

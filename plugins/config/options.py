@@ -415,8 +415,6 @@ OPTIONS: tuple[Option, ...] = (
     Option(flag="--on-failure", kind="text", declarer="watch", repeats=True, metavar="bisect|COMMAND",
         help="for a new alert, search the skipped steps before it (bisect), or run a shell command that reads the "
         "alert from LONGCTX_ALERT, LONGCTX_STEP, ...; may be given twice"),
-    Option(flag="--webhook", kind="text", declarer="watch", metavar="URL",
-        help="post failures there as JSON, with a `text` as chat servers expect it"),
     Option(flag="--out", kind="path", declarer="watch", default=Path("out/watch"), metavar="DIR",
         help="folder for the history and reports"),
     Option(flag="--anchor", kind="perhaps path", declarer="watch", metavar="STEP|PATH",
@@ -466,6 +464,7 @@ OUTPUT_FILES = {
 REMOVED: dict[str, str] = {
     "--order": "leave it out: a watch measures the lowest step first; use --every-nth to catch up",
     "--gpu-budget": "use --budget for a run, or end the watch with a signal, as timeout 8h longctx watch does",
+    "--webhook": "use --on-failure with a command that posts, as 'curl -f -d \"$LONGCTX_HEADLINE\" $URL'",
     "--test": "use longctx run --model CKPT --baseline GOOD",
     "--screen": "use --every-nth, or --samples for less; a suspected loss takes more samples by itself",
     "--api": "use --chat server for the chat API, and leave it out for completions",

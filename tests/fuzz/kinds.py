@@ -46,7 +46,6 @@ KINDS: Mapping[str, Kind] = {
     "published data": report_kinds.data_files,
     "stored judge replies": report_kinds.replies,
     "judge replies": option_kinds.judge_replies,
-    "webhook replies": option_kinds.webhook_replies,
     "option values": option_kinds.option_values,
     "options of commands": option_kinds.watch_options,
     "environment": option_kinds.environment,

@@ -35,10 +35,6 @@ VARIABLES = (
     "ALL_PROXY", "SSL_CERT_FILE", "NO_COLOR", "TZ", "HOME", "TMPDIR",
     "TOKENIZERS_PARALLELISM",
 )  # fmt: skip
-WEBHOOK_REPLY = (
-    b"HTTP/1.1 302 Found\r\nContent-Type: text/html\r\nLocation: file:///etc/passwd\r\nTransfer-Encoding: chunked\r\n"
-    b"Set-Cookie: a=b; Domain=..\r\nContent-Encoding: gzip\r\nConnection: keep-alive\r\n\r\n5\r\nhello\r\n0\r\n\r\n"
-)
 JUDGE_REPLY = {
     "id": "1", "object": "chat.completion", "created": 1, "model": "m",
     "usage": {"prompt_tokens": 5, "completion_tokens": 3, "total_tokens": 8},
@@ -95,7 +91,7 @@ def watch_options(random: Random, sound: Sound, folder: Path) -> Program:
     word = random.choice([word for word in WORDS if not word.startswith("/")])
     (folder / "runs").mkdir()
     out = f"--out={folder / 'out'}"
-    watch = random.choice(("--every", "--order", "--webhook", "--on-failure", "--done-marker", "--gpus"))
+    watch = random.choice(("--every", "--order", "--on-failure", "--done-marker", "--gpus"))
     bisect = random.choice(("--case", "--gate", "--samples", "--confidence"))
     journal = random.choice(("--prune", "--model"))
     ends = ("--good", str(sound.checkpoint), "--bad", str(folder))
@@ -111,29 +107,6 @@ def watch_options(random: Random, sound: Sound, folder: Path) -> Program:
             Command("longctx.fixtures.calibration", (word, str(folder / "built"))),
         )
     )  # fmt: skip
-
-
-def webhook_replies(random: Random, sound: Sound, folder: Path) -> Program:
-    """Answer the notification of a failure with malformed HTTP."""
-    (folder / "runs").mkdir()
-    failure = {
-        "event": "measured", "step": 1, "checkpoint": "runs/step-1", "fingerprint": "f", "word": "fail", "code": 1,
-        "failed": ["a gate"], "report": "r.json", "baseline": None, "effective_length": None, "gpu_seconds": 1.0,
-        "ended": "2026-01-01T00:00:00+00:00",
-    }  # fmt: skip
-    (folder / "history.jsonl").write_text(json.dumps(failure) + "\n")
-    reply = mutate_bytes(random, WEBHOOK_REPLY)
-    scheme = random.choice(("http", "http", "http", "https"))
-
-    def watch() -> int:
-        from longctx.ci.watch import notify as webhook
-
-        webhook.TIMEOUT_SECONDS = 1.0
-        address = _serve(reply)
-        arguments = (str(folder / "runs"), "--once", "--every", "0.01s", "--out", str(folder))
-        return Command("longctx.ci.watch", (*arguments, "--webhook", f"{scheme}://{address}/token"))()
-
-    return watch
 
 
 def judge_replies(random: Random, sound: Sound, folder: Path) -> Program:

@@ -20,7 +20,6 @@ from longctx.ci.watch import __main__ as watch
 from longctx.ci.watch import measure
 from tests.helpers.checkpoints import CONFIG, write_step, write_steps
 from tests.helpers.fake_suite import FakeSuite
-from tests.helpers.servers import ChatServer, Response
 
 Start = Callable[..., int]
 
@@ -349,17 +348,14 @@ def test_a_failure_after_an_error_is_notified_too(tmp_path: Path, start: Start) 
     assert failure == "begun 7 fail mean at 8k: fail: 70.1 is not"
 
 
-def test_an_unavailable_webhook_is_retried_at_the_next_start(tmp_path: Path, start: Start, capsys: Any) -> None:
+def test_a_command_that_failed_is_run_again_at_the_next_start(tmp_path: Path, start: Start, capsys: Any) -> None:
     write_step(tmp_path / "run", 7)
-    with ChatServer().serving() as server:
-        server.queue = [Response(status=503)] * 20
-        start(FakeSuite(failing=[7]), "--webhook", f"{server.url}/secret-token")
-        output = capsys.readouterr().out
-        assert "--webhook: the server answered 503; it will be retried" in output
-        assert "secret-token" not in output
-        server.queue = []
-        before = len(server.requests)
-        start(FakeSuite(), "--webhook", f"{server.url}/secret-token")
-        (request,) = server.requests[before:]
-    assert request.body["text"] == "qa_1-8k failed at step 7: fail: mean at 8k: fail: 70.1 is not"
-    assert request.body["report"].endswith(".json")
+    log = tmp_path / "log"
+    command = f'test -e {tmp_path}/ready && echo "$LONGCTX_HEADLINE $LONGCTX_REPORT" >> {log}'
+    start(FakeSuite(failing=[7]), "--on-failure", command)
+    assert " ended with code 1; it will be retried" in capsys.readouterr().out
+    (tmp_path / "ready").touch()
+    start(FakeSuite(), "--on-failure", command)
+    start(FakeSuite(), "--on-failure", command)
+    (line,) = log.read_text().splitlines()
+    assert re.fullmatch(r"qa_1-8k failed at step 7 .*\.json", line)

@@ -104,21 +104,6 @@ def test_the_largest_loss_over_its_error_is_first_and_the_last_good_step_may_fai
     assert [each.last_good and each.last_good.step for each in (first, second)] == [4, 5]
 
 
-def test_undecided_losses_behind_the_last_good_step_are_listed(tmp_path: Path) -> None:
-    open_steps = [
-        measured(5, "undecided", cases={"a": outcome(-25, "undecided", pairs=9)}, b=0),
-        measured(6, "undecided", cases={"a": outcome(3, "undecided")}, b=0),
-        measured(7, "undecided", a=0, cases={"b": outcome(-9, "undecided")}),
-    ]
-    (alert,) = find_alerts([*SOUND[:2], *open_steps[:2], measured(8, a=-40, b=0)])
-    assert (alert.last_good, [known.step for known in alert.undecided]) == (SOUND[1], [5])
-    text = AlertText(folder=tmp_path, suite=SUITE, steps=StepReader())
-    assert dict(text.facts(alert))["undecided"] == "step 5: a-4k: -25.0 [-30.0, -20.0] against step-1 on 9 pairs"
-    # A step that passes the cases of the alert is a good one, whatever others have lost.
-    (alert,) = find_alerts([*SOUND, *open_steps, measured(8, a=-40, b=0)])
-    assert (alert.last_good, alert.undecided) == (open_steps[2], ())
-
-
 def test_checkpoints_that_cannot_be_measured_are_one_alert() -> None:
     broken = [measured(5, "error"), measured(6, "error"), measured(7, a=-20, b=0)]
     found = find_alerts([*SOUND, *broken])
@@ -148,7 +133,7 @@ def notify(history: History, known: list[WatchedCheckpoint]) -> list[Stage]:
     return stages
 
 
-def test_an_alert_is_notified_when_it_begins_when_its_step_is_found_and_when_it_closes(tmp_path: Path) -> None:
+def test_an_alert_is_notified_when_it_begins_and_when_its_step_is_found(tmp_path: Path) -> None:
     history, known = History(tmp_path), [SOUND[0], SECOND]
     assert notify(history, known) == ["begun"]
     history.add(search(4))
@@ -156,8 +141,7 @@ def test_an_alert_is_notified_when_it_begins_when_its_step_is_found_and_when_it_
     # An earlier step that fails too, and a later one, are no news, nor is a restart.
     again = History(tmp_path)
     assert notify(again, [SOUND[0], FIRST, SECOND, measured(7, a=-25, b=0)]) == []
-    assert notify(again, [SOUND[0], SECOND, REPAIRED]) == ["closed"]
-    assert notify(History(tmp_path), [SOUND[0], SECOND, REPAIRED]) == []
+    assert notify(again, [SOUND[0], SECOND, REPAIRED]) == []
     # A second loss of the same cases is another alert.
     assert notify(History(tmp_path), [SOUND[0], SECOND, REPAIRED, measured(8, a=-20, b=0)]) == ["begun"]
 
