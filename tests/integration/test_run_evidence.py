@@ -95,16 +95,6 @@ def test_a_panel_stops_as_soon_as_its_gate_is_decided(early: CompletedRun) -> No
     assert computed_samples(early) < 2 * PLANNED
 
 
-def test_a_score_from_few_samples_is_marked(early: CompletedRun, full: CompletedRun) -> None:
-    """Without the mark, a 100.0 from few samples looks like any other score."""
-    few_samples = [case for case in early.report["cases"] if case["samples"] < 10]
-    assert few_samples
-    row = next(line for line in early.output.splitlines() if line.startswith(TASK))
-    assert row.count("~") == len(few_samples)
-    assert "~ from fewer than 10 samples" in early.output
-    assert "~" not in full.output
-
-
 def test_a_full_run_measures_all_samples_and_reaches_the_same_verdicts(early: CompletedRun, full: CompletedRun) -> None:
     assert full.report["run"]["options"]["full"] is True
     assert early.report["run"]["options"]["full"] is False

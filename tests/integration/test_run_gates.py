@@ -65,20 +65,6 @@ def test_a_narrowed_run_reports_the_gates_that_it_did_not_measure(narrowed: Comp
     assert narrowed.report["ruler"]["effective_length"] is None
 
 
-def test_gates_are_counted_as_tests(narrowed: CompletedRun) -> None:
-    cases = len(NEEDLES) * len(LENGTHS)
-    # `reach` passes, both `needles` gates are only reported, and both `suite` gates are not measured.
-    gates = {"gate pass": 1, "gate reported": 2, "gate not measured": 2}
-    assert narrowed.counts == {"measured": cases, "deselected": 14} | gates
-
-
-def test_every_gate_is_a_test_case_of_the_junit_file(narrowed: CompletedRun) -> None:
-    assert len(narrowed.junit) == len(NEEDLES) * len(LENGTHS) + len(narrowed.gates)
-    assert narrowed.junit_outcomes("gate[reach]") == []
-    assert narrowed.junit_outcomes("gate[needles at 1k]") == ["skipped"]
-    assert narrowed.junit_outcomes("gate[suite at 1k]") == ["skipped"]
-
-
 def test_the_shortest_cases_come_first(narrowed: CompletedRun) -> None:
     lengths = [narrowed.results[case].case.length for case, _ in narrowed.reports]
     assert lengths == [512] * len(NEEDLES) + [1024] * len(NEEDLES)
@@ -88,14 +74,6 @@ def test_the_shortest_cases_come_first(narrowed: CompletedRun) -> None:
 def test_a_model_with_a_chat_template_is_compared_with_the_chat_reference(spec: str, mean: float) -> None:
     run = run_of(calibration_checkpoint(spec))
     assert run.scope(run.cases).reference.scores["mean"] == mean
-
-
-def test_the_details_of_a_gate_are_properties_of_its_junit_test_case(narrowed: CompletedRun) -> None:
-    for name, gate in narrowed.gates.items():
-        properties = narrowed.junit_properties(f"gate[{name}]")
-        assert properties["verdict"] == gate["verdict"]
-        assert float(properties["required"]) == gate["required"]
-        assert properties.get("measured") == (None if gate["measured"] is None else str(gate["measured"]))
 
 
 def test_tasks_that_do_not_fit_a_length_are_left_out_and_fail_no_gate(tmp_path: Path) -> None:

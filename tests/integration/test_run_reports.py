@@ -6,7 +6,6 @@ import json
 import shutil
 from pathlib import Path
 from statistics import mean
-from xml.etree import ElementTree
 
 import pytest
 from jsonschema import Draft202012Validator
@@ -16,10 +15,9 @@ from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
 from longctx.fixtures.lengths import format_length
 from longctx.plugins.report.sample_files import sample_lines
 from tests.helpers.counts import count
-from tests.helpers.pages import rows_of, tables_of
 from tests.helpers.paths import REPOSITORY
 from tests.helpers.published_files import squad
-from tests.helpers.reports import markdown_rows, run_summary, shown
+from tests.helpers.reports import run_summary
 from tests.helpers.runs import NEEDLES, SCHEMA, CompletedRun, calibration_checkpoint, completed_run
 from tests.helpers.tiny_tokenizers import RULER
 
@@ -139,54 +137,6 @@ def test_cases_with_text_from_the_data_directory_are_marked_as_published(complet
     }
 
 
-def test_junit_and_json_reports_agree_on_every_case(complete: CompletedRun) -> None:
-    assert len(complete.junit) == len(complete.cases) + len(complete.gates)
-    for case in complete.report["cases"]:
-        properties = complete.junit_properties(case["id"])
-        assert float(properties["score"]) == pytest.approx(case["score"], abs=1e-4)
-        assert (int(properties["length"]), properties["source"]) == (case["length"], case["source"])
-        assert (int(properties["samples"]), int(properties["planned"])) == (case["samples"], case["planned"]) == (1, 1)
-        assert complete.junit_outcomes(case["id"]) == []
-
-
-def test_every_case_has_the_same_score_in_all_reports(complete: CompletedRun) -> None:
-    tables = tables_of((complete.folder / "report.html").read_text(encoding="utf-8"))
-    page = {row[0]: row for row in tables["cases"][1:]}
-    heatmap = {row[0]: row[1:] for row in tables["RULER: score by task and length"][1:]}
-    markdown = markdown_rows((complete.folder / "report.md").read_text(encoding="utf-8"))
-    terminal = {line.split()[0]: line.split() for line in complete.output.splitlines() if line.split()}
-    for case in complete.report["cases"]:
-        task, score, column = case["task"], shown(case["score"]), (REACH, BEYOND).index(case["length"])
-        assert page[case["id"]][1] == score
-        assert page[case["id"]][3:5] == [str(case["samples"]), str(case["planned"])]
-        assert heatmap[task][column].removesuffix(" ▼") == score
-        assert markdown[task][column].removesuffix(" ▼") == score
-        assert terminal[task][-2:][column] == score
-        assert ("*" in terminal[task]) == (task in NEEDLES)
-
-
-def test_verdict_gates_and_cost_are_the_same_in_all_reports(complete: CompletedRun) -> None:
-    page, markdown = ((complete.folder / name).read_text(encoding="utf-8") for name in ("report.html", "report.md"))
-    tokens = f"{complete.report['run']['tokens']['computed']:,}"
-    assert all(tokens in text for text in (page, markdown, complete.output))
-    assert '<p class="verdict fail">' in page
-    assert "### ❌" in markdown
-    for gate in complete.report["gates"]:
-        assert gate["reason"].replace("<", "&lt;").replace("'", "&#39;") in page
-        assert complete.junit_properties(f"gate[{gate['name']}]")["verdict"] == gate["verdict"]
-
-
-def test_a_wrong_answer_is_shown_with_its_question_and_needle(complete: CompletedRun) -> None:
-    """The journal stores the excerpt with the result, so that no report has to build a context again."""
-    rows = rows_of((complete.folder / "report.html").read_text(encoding="utf-8"))
-    needles = [row for row in rows if row["task"] == "niah_single_1" and row["score"] < 100]
-    assert needles
-    for row in needles:
-        assert row["excerpt"]["needle"] == row["expected"][0]
-        assert "special magic" in row["excerpt"]["question"]
-        assert len(json.dumps(row["excerpt"])) < 1500
-
-
 def test_the_report_agrees_with_the_results_of_the_workers(complete: CompletedRun) -> None:
     results = complete.results
     assert len(results) == len(complete.report["cases"])
@@ -231,13 +181,3 @@ def test_a_gate_on_the_suite_agrees_with_the_summary(complete: CompletedRun) -> 
     ruler, gates = complete.report["ruler"], complete.gates
     assert gates[f"mean at {REACH}"]["measured"] == ruler["scores"][str(REACH)]
     assert gates["wAvg (inc)"]["measured"] == ruler["wavg_inc"]
-
-
-def test_the_junit_file_identifies_the_model_and_the_run(complete: CompletedRun) -> None:
-    root = ElementTree.parse(complete.folder / "junit.xml")
-    properties = {child.get("name"): child.get("value") for child in root.findall("./testsuite/properties/property")}
-    model = complete.report["model"]
-    assert properties["model.fingerprint"] == model["fingerprint"]
-    assert properties["model.claimed_length"] == str(model["claimed_length"])
-    assert properties["ruler.effective_length"] == f"<{REACH}"
-    assert properties["run.partial"] == "false"

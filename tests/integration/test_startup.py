@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +10,6 @@ import pytest
 
 from longctx.cli import COMMANDS
 from tests.helpers.paths import REPOSITORY
-from tests.helpers.preloaded import preloaded
 from tests.helpers.runs import calibration_checkpoint, run_pytest
 
 # Packages whose import takes from a tenth of a second to several seconds.
@@ -123,13 +121,3 @@ def test_a_signal_waits_until_all_workers_have_started(tmp_path: Path) -> None:
         tmp_path, "-p", "ended_at_start", f"--model={calibration_checkpoint('512')}", "--lengths=512", "-n1"
     )
     assert (ended.exit_code, (tmp_path / "started").exists()) == (2, True), ended.output
-
-
-@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="the server of these tests needs pidfd_open of Linux")
-def test_programs_of_these_tests_are_forks_that_have_torch() -> None:
-    """What the suite and torch set in a process of tests changes nothing of it; each other start takes ten seconds."""
-    code = "import sys; print('torch' in sys.modules)"
-    variables = os.environ | {"OMP_WAIT_POLICY": "PASSIVE", "MKL_CBWR": "AUTO", "TORCHINDUCTOR_CACHE_DIR": "/nowhere"}
-    command = [str(preloaded("python")), "-c", code]
-    ended = subprocess.run(command, env=variables, capture_output=True, text=True, check=True)
-    assert ended.stdout == "True\n"
