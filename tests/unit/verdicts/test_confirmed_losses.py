@@ -150,20 +150,6 @@ def test_a_loss_in_doubt_measures_the_pairs_of_all_panels_in_step() -> None:
     assert next_samples(SharedLook(has_failed=True)) == []
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("flips", [0.02, 0.2])
-def test_runs_of_an_unchanged_model_rarely_fail(flips: float) -> None:
-    """`benchmarks.false_failures` shows the same on the tasks and haystacks of the suite, with the promised 1 %."""
-    rng, panels, failed = np.random.default_rng(round(100 * flips)), panels_of(120), 0
-    for _ in range(400):
-        drawn = {
-            length: dict(enumerate(rng.choice((-1.0, 0.0, 1.0), 120, p=(flips / 2, 1 - flips, flips / 2))))
-            for length in LENGTHS
-        }
-        failed += any(found.decision == "fail" for found in decided(panels, drawn))
-    assert failed <= 12
-
-
 @pytest.mark.parametrize("texts", [(), tuple(range(100, 300))])
 def test_one_question_at_several_lengths_is_one_observation(texts: tuple[int, ...]) -> None:
     """Nine questions lost at three lengths are nine losses; the indices of a case say it where it names no texts."""

@@ -8,7 +8,7 @@ from itertools import takewhile
 from longctx.plugins.evidence.sequential import Hypothesis
 from longctx.plugins.verdicts.panels import Panel
 from tests.helpers.panels import TASKS
-from tests.helpers.queues import SimulatedRun, case, draw_exact_scores
+from tests.helpers.queues import case
 
 SIZES = dict(zip(TASKS, (400, 200, 100, 100), strict=True))
 CASES = [case(task, 1024, size) for task, size in SIZES.items()]
@@ -45,10 +45,3 @@ def test_the_uniform_queue_begins_with_finished_samples() -> None:
     assert 100 < len(begins) < 300
     for name in panel.cases:
         assert [ref for ref in panel.order if ref.case_id == name] == [ref for ref in uniform if ref.case_id == name]
-
-
-def test_one_worker_measures_no_sample_needlessly() -> None:
-    panel = panel_of_sizes(threshold=0.6)
-    truth = draw_exact_scores(panel, {each.id: round(0.8 * each.samples) for each in CASES})
-    run = SimulatedRun(panel, {"model": truth})
-    assert run.evidence(run.run_alone())["model"] == run.journal["model"]
