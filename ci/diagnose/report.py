@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import msgspec
@@ -178,9 +179,8 @@ def _cell(change: TensorChange | None) -> Cell:
 def _change_text(change: TensorChange) -> str:
     if change.problem or change.not_finite or change.relative_change is None:
         return "!"
-    return (
-        f"{100 * change.relative_change:.2g}" if change.relative_change < 1 else f"{100 * change.relative_change:.0f}"
-    )
+    amount = 100 * change.relative_change
+    return f"{amount:.2g}" if amount < 100 else f"{amount:.0f}"
 
 
 def _style(z: float | None) -> str:
@@ -193,11 +193,11 @@ def static_lines(static: StaticComparison) -> list[str]:
     """Return the lines about the files: settings that differ, and tensors that stand out."""
     lines = [f"{change.part:<19}{change.name}: {change.good} -> {change.bad}" for change in static.settings]
     changed, conspicuous = static.changed, static.conspicuous
-    middle = static.median_change
-    amount = "" if middle is None or not len(changed) else f", by {percent(middle)} in the middle"
+    amounts = [change.relative_change for change in changed if change.relative_change is not None]
+    amount = f", by {percent(median(amounts))} in the middle" if amounts else ""
     lines.append(f"{'tensors':<19}{len(changed)} of {len(static.tensors)} differ{amount}")
-    if static.rounded:
-        rounded = plural(static.rounded, "tensor lies", "tensors lie")
+    if count := sum(change.is_rounded for change in static.tensors):
+        rounded = plural(count, "tensor lies", "tensors lie")
         lines.append(f"{'rounded':<19}{rounded} on the grid of 4-bit or 8-bit weights in BAD only")
     if static.moved_layers:
         lines.append(f"{'layers':<19}{_moved(static)}")

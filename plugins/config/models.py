@@ -81,9 +81,10 @@ def resolve_baseline(
     other = load_formatter(options, path, endpoint, option="--baseline")
     is_other = materials.samples_fingerprint(other) != samples
     if is_other and (part := differing_part(other, formatter)):
+        remedy = "fix the chat template with --chat" if part.startswith("chat template") else "mend the tokenizer files"
         raise BaselineError(
             f"--baseline: {given} has another {part} than --model, so no sample could be paired; give a checkpoint of "
-            "the same family, or fix the chat template with --chat"
+            f"the same family, or {remedy}"
         )
     return Baseline(
         name=given,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -15,7 +16,8 @@ from longctx.plugins.reports import pytest_configure as configure_reports
 from longctx.plugins.stash import RUN
 from tests.helpers.paths import REPOSITORY
 from tests.helpers.reports import run_summary
-from tests.helpers.runs import run_pytest, usage_error
+from tests.helpers.runs import calibration_checkpoint, run_pytest, usage_error
+from tests.helpers.tiny_models import changed_copy
 
 MODEL = ("--model", "calibration:512")
 # tests/golden/recorded/commands/errors has a wrong value of every option.
@@ -35,7 +37,8 @@ UNUSABLE_OPTIONS: dict[str, tuple[tuple[str, ...], str]] = {
     ),
     "a baseline with another tokenizer": (
         (*MODEL, "--baseline", "calibration:512-chat"),
-        r"--baseline: calibration:512-chat has another chat template \(only one of them uses one\) than --model, .*",
+        r"--baseline: calibration:512-chat has another chat template \(only one of them uses one\) than --model, "
+        ".* or fix the chat template with --chat",
     ),
     "an empty data directory": ((*MODEL, "--data-dir", "{here}"), "--data-dir: .*: none of the known files; .*"),
     "a too short length": (
@@ -80,6 +83,18 @@ def test_an_unusable_option_is_refused_in_one_line(name: str, here: Path, capfd:
     arguments, line = UNUSABLE_OPTIONS[name]
     assert re.fullmatch(line, usage_error(*fill_in(arguments, here)))
     assert capfd.readouterr() == ("", "")
+
+
+def test_a_baseline_with_another_vocabulary_says_to_mend_the_tokenizer(tmp_path: Path) -> None:
+    other = changed_copy(calibration_checkpoint("512"), tmp_path / "other", lambda _: None)
+    tokenizer = json.loads((other / "tokenizer.json").read_text())
+    vocabulary = tokenizer["model"]["vocab"]
+    first, second = sorted(vocabulary)[-2:]
+    vocabulary[first], vocabulary[second] = vocabulary[second], vocabulary[first]
+    (other / "tokenizer.json").write_text(json.dumps(tokenizer))
+    line = usage_error(*MODEL, "--baseline", str(other))
+    assert "has another vocabulary" in line
+    assert line.endswith("or mend the tokenizer files")
 
 
 def test_an_unusable_journal_is_refused_before_a_model_is_loaded(here: Path) -> None:

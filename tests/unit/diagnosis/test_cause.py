@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from longctx.ci.diagnose.__main__ import main
+from longctx.ci.diagnose.report import culprit_name
 from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
 from longctx.fixtures.diagnosis.cause import Candidate, Kind, Share, find_cause
 from longctx.fixtures.diagnosis.exchange import Exchanger, SampleScore, State
@@ -142,6 +143,26 @@ def test_what_changed_in_every_layer_is_named_by_its_kinds(
     exchanger: Any = Scripted(lossy)
     cause = find_cause(exchanger, static, order=range(8), note=lambda _: None)
     assert [culprit.name for culprit in cause.culprits if culprit.kind == "tensors"] == named
+
+
+@pytest.mark.parametrize(
+    ("forms", "shown"),
+    [
+        (("scaled by 3",) * 7 + ("",), " (scaled by 3)"),
+        (("cut to rank 90", "cut to rank 91", "cut to rank 92") * 2 + ("", "all zero"), " (cut to rank *; all zero)"),
+        (("scaled by 3",) * 3 + ("",) * 5, ""),
+    ],
+)
+def test_the_cause_has_the_form_of_most_of_its_tensors(forms: Sequence[str], shown: str) -> None:
+    tensors = [
+        TensorChange(name=f"model.layers.{layer}.{KINDS[0]}", kind=KINDS[0], layer=layer, form=form)
+        for layer, form in enumerate(forms)
+    ]
+    names = tuple(change.name for change in tensors)
+    whole = Share(value=1.0, low=1.0, high=1.0)
+    culprit = Candidate(kind="tensors", name="x", members=names, reproduces=whole, restores=whole, samples=(0, 1, 2, 3))
+    static = StaticComparison(settings=(), tensors=tuple(tensors), layers=(), unmeasured="")
+    assert culprit_name(culprit, static) == f"x{shown}"
 
 
 def test_a_setting_is_named_and_weights_that_cost_nothing_are_not(good: Path, later: Path, tmp_path: Path) -> None:

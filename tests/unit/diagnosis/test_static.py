@@ -69,7 +69,8 @@ def factors(count: int) -> torch.Tensor:
 def of_rank(matrix: torch.Tensor, rank: int) -> torch.Tensor:
     """Return the nearest matrix of this rank."""
     left, sizes, right = torch.linalg.svd(matrix, full_matrices=False)
-    return left[:, :rank] * sizes[:rank] @ right[:rank]
+    nearest: torch.Tensor = left[:, :rank] * sizes[:rank] @ right[:rank]
+    return nearest
 
 
 def with_equal_heads(matrix: torch.Tensor) -> torch.Tensor:
@@ -133,6 +134,17 @@ def test_what_is_true_of_the_good_tensor_too_is_no_form(
     after = changed_copy(before, tmp_path / "after", lambda weights: weights.update({name: drawn}))
     (tensor,) = compared(before, after).conspicuous
     assert (tensor.name, tensor.form) == (name, "")
+
+
+def test_among_rows_that_all_moved_an_uneven_one_is_not_singled_out(good: Path, tmp_path: Path) -> None:
+    def make_uneven(weights: Weights) -> None:
+        weights[DOWN][20] *= 8
+        weights[DOWN][21] *= 0.1
+
+    before = changed_copy(good, tmp_path / "before", make_uneven)
+    after = changed_copy(before, tmp_path / "after", lambda weights: weights.update({DOWN: weights[DOWN].roll(1, 0)}))
+    (tensor,) = compared(before, after).conspicuous
+    assert (tensor.form, tensor.changed_row_count) == ("rows shifted by 1", 0)
 
 
 def each(*names: str) -> list[tuple[str, ...]]:
