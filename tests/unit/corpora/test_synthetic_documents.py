@@ -181,20 +181,6 @@ def test_all_forms_of_a_date_agree(month: int, day: int) -> None:
     assert ordinals == ({3: {"third"}, 9: {"ninth"}}.get(day, set()))
 
 
-@pytest.mark.parametrize("paragraphs", [12, 40, 160])
-def test_the_most_named_option_is_right_no_more_often_than_chance(paragraphs: int) -> None:
-    questions = [archive_set("infbench_mc").question(index, paragraphs) for index in range(100)]
-    ranks = [
-        sorted(question.options, key=lambda option: -question.document.count(option.split()[-1])).index(
-            question.answers[1]
-        )
-        for question in questions
-    ]
-    assert share([rank == 0 for rank in ranks]) <= 0.3
-    # Nor is another place a good guess.
-    assert max(share([rank == place for rank in ranks]) for place in (1, 2, 3)) <= 0.4
-
-
 @pytest.mark.parametrize("paragraphs", [12, 40, 300])
 def test_major_events_are_spread_over_the_whole_of_a_case(paragraphs: int) -> None:
     case = archive_set("multi_lexsum").case(1, paragraphs)

@@ -1,41 +1,25 @@
-"""The archive's rankings and classification sets are balanced, and words alone do not solve them."""
+"""The archive's rankings and classification sets are balanced, and every label follows from the text."""
 
 from __future__ import annotations
 
-import math
 import re
-from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections import Counter
 
 import pytest
 
-from longctx.fixtures.corpora.schema import LabelledText
 from longctx.fixtures.corpora.synthetic.archive import SHAPES, _class_rule, archive_set
-from longctx.fixtures.corpora.synthetic.passage_questions import _Bm25Index
 from longctx.fixtures.corpora.synthetic.world import World
-from tests.helpers.solvers import share
 
 WORLD = World(0)
 
 
-def ndcg(labels: Sequence[int], available: Sequence[int]) -> float:
-    def gain(ranked: Sequence[int]) -> float:
-        return sum(label / math.log2(place + 2) for place, label in enumerate(ranked[:10]))
-
-    return gain(labels) / gain(sorted(available, reverse=True))
-
-
-def test_ranking_is_balanced_and_words_alone_do_not_rank() -> None:
-    scores = []
+def test_a_ranking_has_as_many_passages_of_each_label() -> None:
     for index in range(24):
         query = archive_set("msmarco")[index]
         labels, passages = query.labels[:48], query.passages[:48]
         assert Counter(labels) == dict.fromkeys(range(4), 12)
         assert len({passage.text for passage in passages}) == 48
         assert all(60 <= len(passage.text.split()) <= 180 for passage in passages)
-        ranked = _Bm25Index([f"{passage.title} {passage.text}" for passage in passages]).search(query.query, 10)
-        scores.append(ndcg([labels[place] for place in ranked], labels))
-    assert sum(scores) / len(scores) <= 0.6
 
 
 def test_relevance_is_in_the_passages() -> None:
@@ -58,36 +42,6 @@ def test_sets_are_balanced_distinct_and_of_the_published_sizes(name: str) -> Non
     assert len(texts.train) >= 100_000
     assert len(texts.test) >= 500
     assert len({shot.text for shot in (*texts.train[:3000], *texts.test[:500])}) == 3500
-
-
-def features(shot: LabelledText) -> set[str]:
-    """Return the words without names, and their last two letters."""
-    words = re.findall(r"(?<![A-Za-z])[a-z]+", shot.text)
-    return {*words, *(f"-{word[-2:]}" for word in words if len(word) > 4)}
-
-
-@pytest.mark.parametrize(("name", "shots", "least"), [("trec_coarse", 400, 0.7), ("nlu", 1400, 0.5)])
-def test_classes_are_learned_from_examples_and_only_from_them(name: str, shots: int, least: float) -> None:
-    """Naive Bayes over words and endings learns them; always guessing the commonest class does not."""
-    texts = archive_set(name)
-    by_class: defaultdict[int, Counter[str]] = defaultdict(Counter)
-    totals: Counter[str] = Counter()
-    for shot in texts.train[:shots]:
-        by_class[shot.label].update(features(shot))
-        totals.update(features(shot))
-
-    def guess(shot: LabelledText) -> int:
-        known = [word for word in features(shot) if word in totals]
-
-        def likelihood(label: int) -> float:
-            counts = by_class[label]
-            return sum(math.log((counts[word] + 0.2 * totals[word] / shots + 1e-3) / totals[word]) for word in known)
-
-        return max(sorted(by_class), key=likelihood)
-
-    test = texts.test[:150]
-    assert share([guess(shot) == shot.label for shot in test]) >= least
-    assert max(Counter(shot.label for shot in test).values()) / len(test) <= 0.2
 
 
 @pytest.mark.parametrize("name", SHAPES)

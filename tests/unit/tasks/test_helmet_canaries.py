@@ -130,28 +130,6 @@ def test_a_solver_that_does_not_read_stays_below_its_bound(name: str) -> None:
         assert solver_score(solver, several(task)) <= bounds[task] + 100 * SLACK, task
 
 
-@pytest.mark.parametrize("task", [*ICL, "infbench_mc", "msmarco"])
-def test_a_random_choice_scores_its_share(task: str) -> None:
-    drawn = several(task)
-    chosen: dict[str, Callable[[Sample], str]] = {
-        "msmarco": shuffled,
-        "infbench_mc": lambda one: Random(one.index).choice("ABCD"),
-    }
-    classes = len(GENERATED.classification_set(task).labels) if task in ICL else 0
-
-    def number(one: Sample) -> str:
-        return str(Random(one.index).randrange(classes))
-
-    guess = chosen.get(task, number)
-    values = [HELMET[task].score(one, guess(one)).value for one in drawn]
-    if task == "msmarco":
-        # Labels 0 to 3 in equal numbers: by chance about half of what the best order gains.
-        assert 0.3 <= mean(values) <= 0.7
-    else:
-        share = floor(task, drawn)
-        assert abs(mean(values) - share) <= spread(share, drawn)
-
-
 @pytest.mark.parametrize("task", ["narrativeqa", "asqa"])
 def test_a_quoted_sentence_is_an_answer(task: str) -> None:
     """Where the answer is a sentence, a sentence of the text may be the best one."""

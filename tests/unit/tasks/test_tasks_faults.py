@@ -166,15 +166,6 @@ def test_a_list_holds_as_many_other_words_as_common_ones_at_least() -> None:
     assert len(set(listed(draft("cwe", 0, token_budget=0).context))) == 20
 
 
-def test_words_that_are_part_of_others_are_never_common() -> None:
-    words = vocabulary()
-    assert 500 < len(_standalone_words()) < len(words)
-    for word in _standalone_words()[::40]:
-        assert [other for other in words if word in other] == [word]
-    parts = set(words) - set(_standalone_words())
-    assert all(any(part in other for other in words if other != part) for part in sorted(parts)[::40])
-
-
 def test_a_list_longer_than_the_vocabulary_repeats_no_word_more_than_planned() -> None:
     counts = Counter(listed(draft("cwe", 0, token_budget=250_000, length=262144).context))
     assert len(counts) > len(vocabulary())
