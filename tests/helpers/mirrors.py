@@ -31,19 +31,15 @@ class Mirror:
         """The requests for files, without those for the hub's listings."""
         return [(path, span) for path, span in self.requests if not path.startswith("/api/")]
 
-    def put_set(self, name: str, files: dict[str, bytes], checksums: dict[str, str] | None = None) -> None:
-        """Serve a hub data set with the same content at every revision; `checksums` override the listed SHA-256."""
+    def put_set(self, name: str, files: dict[str, bytes]) -> None:
+        """Serve a hub data set with the same content at every revision."""
         tree = [
             {
                 "type": "file",
                 "path": path,
                 "size": len(content),
                 "oid": "0" * 40,
-                "lfs": {
-                    "oid": (checksums or {}).get(path) or hashlib.sha256(content).hexdigest(),
-                    "size": len(content),
-                    "pointerSize": 130,
-                },
+                "lfs": {"oid": hashlib.sha256(content).hexdigest(), "size": len(content), "pointerSize": 130},
             }
             for path, content in files.items()
         ]

@@ -70,19 +70,6 @@ def test_a_download_from_the_web_that_stays_torn_leaves_no_file(
     assert files_under(tmp_path) == []
 
 
-def test_a_torn_download_from_the_hub_is_resumed(
-    mirror: Mirror, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    # huggingface_hub resumes after its last complete chunk.
-    monkeypatch.setattr("huggingface_hub.constants.DOWNLOAD_CHUNK_SIZE", 1000)
-    mirror.put_set("org/set", {"big": CONTENT})
-    mirror.cuts = [30_000, 20_000]
-    fetch_hub(mirror, tmp_path)
-    assert (tmp_path / "org/set/big").read_bytes() == CONTENT
-    assert [span for _, span in mirror.downloads] == [None, "bytes=30000-", "bytes=50000-"]
-    assert files_under(tmp_path) == ["org/set/big"]
-
-
 def test_a_download_from_the_hub_that_stays_torn_leaves_no_file(mirror: Mirror, tmp_path: Path) -> None:
     mirror.put_set("org/set", {"big": CONTENT})
     mirror.cuts = [40_000, *[0] * 20]

@@ -66,15 +66,6 @@ def put_trec(folder: Path) -> None:
         )
 
 
-def test_a_table_becomes_a_classification_set_with_its_class_names(caches: Path) -> None:
-    put_trec(caches / "data/CogComp/trec")
-    labelled: Any = load_corpora(caches / "data").published_set("trec_fine")
-    assert [(one.text, labelled.labels[one.label]) for one in labelled.test] == [("How ?", "ENTY:sport")]
-    assert len(labelled.train) == 3
-    coarse: Any = load_corpora(caches / "data").published_set("trec_coarse")
-    assert [coarse.labels[one.label] for one in coarse.train] == ["ENTY", "ABBR", "ENTY"]
-
-
 def test_the_test_part_of_clinc150_is_its_validation_split(caches: Path) -> None:
     folder = caches / "data/clinc/clinc_oos"
     for config, prefix in (("plus", ""), ("small", "other ")):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -136,28 +135,7 @@ def test_a_long_record_is_grouped_wherever_its_question_stands(before: bool, wri
     assert [questions[n].question for n in range(len(questions))] == ['Where is "the" mill\u2019s\nwheel?']
 
 
-# --- cite ---
-
-
-def alce(name: str, **more: Any) -> Record:
-    docs = [{"title": f"T{n}", "text": f'Text {n} with a }} brace and a " quote.'} for n in range(5)]
-    return {"sample_id": name, "question": f"Who, {name}?", "docs": docs} | more
-
-
-@pytest.mark.parametrize("indent", [None, 4])
-def test_alce_items_are_found_in_one_array(indent: int | None, write: Write, tmp_path: Path) -> None:
-    pairs = [{"short_answers": ["Ida", "Ida Marsh"], "question": "?"}, {"short_answers": ["Tom"]}]
-    content = json.dumps([alce("a", qa_pairs=pairs), alce("b", qa_pairs=pairs)], indent=indent)
-    write("alce/asqa_eval_gtr_top2000.json", content)
-    questions = open_set(tmp_path, "asqa")
-    assert [questions[n].id for n in range(len(questions))] == ["a", "b"]
-    assert questions[1].answers == (("Ida", "Ida Marsh"), ("Tom",))
-    assert (questions[0].gold, len(questions[0].others), questions[0].others[4].title) == ((), 5, "T4")
-
-
-def test_each_item_of_a_list_is_a_facet(write: Write, tmp_path: Path) -> None:
-    write("alce/qampari_eval_gtr_top2000.json", [alce("q", answers=[["One", "1"], ["Two"]])])
-    assert open_set(tmp_path, "qampari")[0].answers == (("One", "1"), ("Two",))
+# --- records of large files ---
 
 
 values = st.recursive(
