@@ -1,4 +1,4 @@
-"""Verdicts on a level are right as often as they say however often one looks, and stand once they are reached."""
+"""Verdicts on a level stand once they are reached, and follow all samples at the end."""
 
 from __future__ import annotations
 
@@ -67,16 +67,3 @@ def test_a_zone_past_the_scale_decides_nothing_by_itself() -> None:
     assert decide(1 - perfect[:30], 0.005, population=500, zone=0.01) is None
     assert decide(perfect[:30], 0.995, population=500, zone=0.01) is None
     assert decide(perfect, 0.995, population=500, zone=0.01) == Decision(verdict="pass", stopping_time=275)
-
-
-@pytest.mark.parametrize(("right", "wrong"), [(171, "pass"), (173, "fail")])
-def test_verdicts_one_step_from_the_threshold_are_rarely_wrong(right: int, wrong: str) -> None:
-    random = np.random.default_rng(right)
-    scores = (np.arange(200) < right).astype(float)
-    errors = 0
-    for _ in range(400):
-        order = random.permutation(200)
-        decision = decide(scores[order], 0.86, alpha=0.05, population=200)
-        assert decision is not None
-        errors += decision.verdict == wrong
-    assert errors / 400 <= 0.05
