@@ -82,12 +82,6 @@ def test_both_kinds_of_models_decide_entailment(model: NliModel) -> None:
     assert not model.entails("w w w", "w w")
 
 
-def test_without_words_nothing_is_entailed_and_a_pair_is_answered_the_same_again(model: NliModel) -> None:
-    pairs = [("w KEY", "w"), ("w", "w"), ("w w w w KEY w", "w w"), ("w", "w"), (" ", "w"), ("w KEY", "…"), ("", "")]
-    assert [model.entails(*pair) for pair in pairs] == [True, False, True, False, False, False, False]
-    assert [model.entails(*pair) for pair in pairs] == [True, False, True, False, False, False, False]
-
-
 @pytest.mark.parametrize("order", list(permutations(range(3))))
 def test_the_label_of_entailment_is_recognized_by_its_name(tmp_path: Path, order: tuple[int, int, int]) -> None:
     labels = [LABELS[index].upper() if index == 2 else LABELS[index] for index in order]
@@ -109,34 +103,6 @@ def test_two_labels_will_do(tmp_path: Path) -> None:
 def test_labels_without_one_for_entailment_are_refused(tmp_path: Path, labels: tuple[str, ...]) -> None:
     path = save_classifier(tmp_path, labels, yes=0, no=len(labels) - 1)
     assert "id2label is" in refused(path)
-
-
-@pytest.mark.parametrize("length", [WHOLE - 1, WHOLE, WHOLE + 1, 400])
-def test_nothing_of_a_long_premise_is_cut_off(classifier: Path, length: int) -> None:
-    """Every word of the premise is in a window."""
-    model = NliModel(str(classifier), device="cpu")
-    assert not model.entails(" ".join(["w"] * length), "w w")
-    for place in (0, length // 3, length // 2, min(LIMIT - 8, length - 1), length - 1):
-        words = ["w"] * length
-        words[place] = "KEY"
-        assert model.entails(" ".join(words), "w w"), place
-
-
-def test_words_close_together_share_a_window(tmp_path: Path) -> None:
-    """Windows that only touched would part some neighbours."""
-    model = NliModel(str(save_classifier(tmp_path, LABELS, yes=2, no=1, keys=2)), device="cpu")
-    assert not model.entails("w KEY w w", "w w")
-    for place in range(100, 140):
-        words = ["w"] * 300
-        words[place : place + 2] = ["KEY", "TOO"]
-        assert model.entails(" ".join(words), "w w"), place
-
-
-def test_a_model_with_relative_positions_reads_a_long_premise_whole(writer: Path) -> None:
-    model = NliModel(str(writer), device="cpu")
-    for place in (0, 999):
-        assert model.entails(" ".join(["w"] * place + ["KEY"] + ["w"] * (999 - place)), "w")
-    assert not model.entails(" ".join(["w"] * 1000), "w")
 
 
 def test_a_model_that_writes_and_has_a_longest_input_reads_no_longer_one(tmp_path: Path) -> None:
