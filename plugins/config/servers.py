@@ -148,17 +148,14 @@ def open_endpoint(run: Run, invocation: Invocation, baseline: Checkpoint | None 
         salt=f"{checkpoint.fingerprint[:16]}-{uuid4().hex[:8]}",
     )
     connection = connect(str(url), timeout_seconds=min(options.request_timeout, PROBE_TIMEOUT_SECONDS))
-    try:
-        with _waiting(unknown, TimeBudget(deadline), invocation) as policy:
-            probe = Probe(connection=connection, endpoint=unknown, ids=encode, policy=policy)
-            endpoint = probe.described(names, served_name, is_own_tokenizer=is_on_disk(checkpoint))
-            endpoint = replace(endpoint, notes=_notes(endpoint, checkpoint, formatter))
-            if options.signal == "answers":
-                return endpoint
-            method = require_log_probabilities(connection, endpoint, encode(LONG), policy)
-            return replace(endpoint, log_probabilities=method)
-    finally:
-        connection.close()
+    with _waiting(unknown, TimeBudget(deadline), invocation) as policy:
+        probe = Probe(connection=connection, endpoint=unknown, ids=encode, policy=policy)
+        endpoint = probe.described(names, served_name, is_own_tokenizer=is_on_disk(checkpoint))
+        endpoint = replace(endpoint, notes=_notes(endpoint, checkpoint, formatter))
+        if options.signal == "answers":
+            return endpoint
+        method = require_log_probabilities(connection, endpoint, encode(LONG), policy)
+        return replace(endpoint, log_probabilities=method)
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import urllib.parse
 from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
@@ -14,7 +13,7 @@ from tests.fuzz.hostile_server import Behaviour, Request, Stage, Wire
 
 KEY: Final = "sk-4f1e9a77c0ffee5ecretQzW0123456789"
 COUNTS = {
-    "null": None, "negative": -1, "huge": 10**30, "true": True, "a text": "3", "a fraction": 3.5, "a list": [3],
+    "null": None, "true": True, "a text": "3", "a fraction": 3.5, "a list": [3],
     "not a number": float("nan"),
 }  # fmt: skip
 
@@ -43,8 +42,6 @@ def errors() -> Iterator[Behaviour]:
     for body in ({"error": {"message": "no"}}, {"detail": "no"}, {"message": "no", "code": 40301}):
         respond = refused("200 OK", body)
         yield Behaviour(kind="error", name=f"alone {next(iter(body))}", respond=respond)
-    respond = changed("choices", 0, "message", to={"content": " 1", "error": "crashed"})
-    yield Behaviour(kind="error", name="in a message", respond=respond)
     yield Behaviour(kind="right reply", name="error is null", respond=changed("error", to=None), is_sound=True)
 
 
@@ -53,16 +50,14 @@ def choices() -> Iterator[Behaviour]:
     for name, value in {
         "none": [], "null": None, "an object": one, "a text": "x", "of null": [None], "of texts": ["x"],
         "nested": [[one]],
-        "two": [one, one], "a hundred": [one] * 100, "missing": DELETED, "a number": 3, "an empty object": [{}],
+        "missing": DELETED, "a number": 3, "an empty object": [{}],
     }.items():  # fmt: skip
         yield Behaviour(kind="choices", name=name, respond=changed("choices", to=value))
     for name, value in {
         "null": None, "a number": 3, "a list": [" 1"], "an object": {}, "true": True, "missing": DELETED,
     }.items():  # fmt: skip
         yield Behaviour(kind="choices", name=f"text is {name}", respond=changed("choices", 0, "text", to=value))
-    for name, value in {"null": None, "a number": 7}.items():
-        respond = changed("model", to=value)
-        yield Behaviour(kind="right reply", name=f"model is {name}", respond=respond, is_sound=True)
+    yield Behaviour(kind="right reply", name="model is null", respond=changed("model", to=None), is_sound=True)
     yield Behaviour(kind="model", name="another", respond=changed("model", to="another model"))
 
 
@@ -112,9 +107,6 @@ def key_forms(key: str) -> Mapping[str, str]:
     """Return the forms in which a server may repeat a key."""
     return {
         "plain": key, "cut": key[:20], "quoted": urllib.parse.quote(f" {key}/"),
-        "base64": base64.b64encode(key.encode()).decode(),
-        "basic": base64.b64encode(f"user:{key}".encode()).decode(),
-        "bearer": base64.b64encode(f"Bearer {key}".encode()).decode(),
     }  # fmt: skip
 
 
@@ -142,7 +134,7 @@ def keys() -> Iterator[Behaviour]:
         lambda body: body.replace(b'"text": "', b'"text": "' + b"".join(b"\\u%04x" % ord(c) for c in KEY))
     )
     yield Behaviour(kind="key in an answer", name="escaped once", respond=escaped, is_sound=True)
-    waits = refused("429 Slow", {"error": "later"}, Retry_After=f"900 {KEY}", X_Key=KEY)
+    waits = refused("429 Slow", {"error": "later"}, Retry_After=f"900 {KEY}")
     yield Behaviour(kind="key in an error", name="retry-after", respond=waits)
 
 

@@ -10,7 +10,7 @@ import pytest
 from longctx.fixtures.engines import EngineError
 from longctx.fixtures.engines.openai.endpoint import Endpoint, ServerSettings, TokenCounting
 from longctx.fixtures.engines.openai.engine import OpenAIEngine
-from longctx.fixtures.http.retry import MOST_ATTEMPTS, RetryPolicy
+from longctx.fixtures.http.retry import RetryPolicy
 from longctx.fixtures.records import Prompt
 from tests.helpers.servers import ChatServer, Request, Response, text_completion
 
@@ -52,7 +52,7 @@ def endpoint_of(server: ChatServer, **changes: Any) -> Endpoint:
 
 
 def engine_of(
-    server: ChatServer, *, retry_policy: float = 5.0, most_attempts: int = MOST_ATTEMPTS, **settings: Any
+    server: ChatServer, *, retry_policy: float = 5.0, most_attempts: int = 4, **settings: Any
 ) -> OpenAIEngine:
     known: dict[str, Any] = {"endpoint": endpoint_of(server), "timeout_seconds": 20.0, "batch_size": 4}
     return OpenAIEngine(

@@ -54,7 +54,7 @@ VERBOSE = ("-vv", "--tb=long", "--showlocals", "-o", "log_level=DEBUG", "-o", "l
 SHORT_TIMEOUT_SECONDS, REQUEST_TIMEOUT_SECONDS = 2.0, 60.0
 ERROR_BODY = {"error": {"message": f"not now, Bearer {KEY}\n at once"}}
 FAULTS: dict[str, Response] = {
-    "rate limit": in_json(ERROR_BODY, status=429, Retry_After="0.1", X_Key=KEY),
+    "rate limit": in_json(ERROR_BODY, status=429, Retry_After="0.1"),
     "server error": in_json(ERROR_BODY, status=500),
     "reset": Response(body=b"{}", cut=True),
     "time-out": in_json(ERROR_BODY, delay_seconds=NEVER_SECONDS),

@@ -25,7 +25,7 @@ from longctx.fixtures.engines.openai.endpoint import Endpoint, ServerSettings, c
 from longctx.fixtures.engines.openai.engine import OpenAIEngine
 from longctx.fixtures.engines.openai.probe import Probe, is_ready
 from longctx.fixtures.engines.openai.server_process import ServeError, ServerProcess, free_port, split_command
-from longctx.fixtures.http.retry import RETRY_SECONDS
+from longctx.fixtures.http.retry import RetryPolicy
 from longctx.fixtures.tasks import TASKS
 from longctx.fixtures.tokenization.load import load_tokenizer
 from longctx.fixtures.tokenization.prompts import PromptFormatter
@@ -251,7 +251,7 @@ def test_a_server_that_ends_during_its_run_is_not_waited_for(model: Path, tmp_pa
     assert case["score"] is None
     assert re.fullmatch(r"--serve: the server ended during the run; see .*\.log; .* continues", case["error"])
     assert 0 < computed_samples(tmp_path / "journal").total() < 6
-    assert ended.report["run"]["seconds"] < RETRY_SECONDS / 2
+    assert ended.report["run"]["seconds"] < RetryPolicy().seconds / 2
 
 
 def test_a_server_that_ends_while_it_is_described_is_not_waited_for(model: Path, tmp_path: Path) -> None:

@@ -52,8 +52,6 @@ REPLIES: dict[str, tuple[dict[str, object], object]] = {
     "an empty answer": ({"message": {"content": ""}}, ("", False)),
     "null for what it has not": ({"text": "a", "message": None, "logprobs": None}, ("a", False)),
     "a refusal": ({"message": {"content": None, "refusal": "no"}}, "is a refusal (no)"),
-    "a refusal in parts": ({"message": {"content": [{"type": "refusal", "refusal": "no"}]}}, "is a refusal (no)"),
-    "a call of a tool": ({"message": {"content": "", "tool_calls": [{"id": "1"}]}}, "is a tool call"),
     "no text": ({"message": {"role": "assistant"}}, "holds no text"),
     "a list as text": ({"text": ["a"]}, "is no completion"),
     "an error in the choice": ({"text": "a", "error": {"message": "lost"}}, "holds an error ({'message': 'lost'})"),
@@ -99,9 +97,7 @@ def test_one_answer_is_read_and_anything_else_is_named(kind: str, server: ChatSe
         (b'data: {"choices": []}\n\ndata: [DONE]', "is no JSON object (data:"),
         (b"[]", "is no completion"),
         (b'{"choices": null}', "holds no choices"),
-        (b'{"choices": [{"text": "a"}, {"text": "b"}]}', "holds 2 choices"),
         (b'{"error": "lost", "choices": []}', "holds an error (lost)"),
-        (b'{"choices": [{"text": "a"}], "usage": {"prompt_tokens": -1}}', "is no completion"),
     ],
 )
 def test_a_body_without_one_choice_is_unreadable(body: bytes, message: str, server: ChatServer) -> None:
