@@ -169,11 +169,6 @@ def test_longrope_prefills_again_where_its_frequencies_change(saved: Saved) -> N
     assert generation.computed_tokens == 90 + (LONGROPE_TURN - 90) + (LONGROPE_TURN + 1) + (11 - 6)
 
 
-def test_an_answer_ends_when_its_budget_is_used_up(saved: Saved) -> None:
-    (generation,) = engine_of(saved("llama")).generate([random_prompt(40, 7)])
-    assert (generation.finish, generation.generated_tokens, generation.computed_tokens) == ("length", 7, 46)
-
-
 def test_an_answer_ends_at_any_of_the_end_tokens(saved: Saved) -> None:
     plain = engine_of(saved("llama"))
     third_token = int(texts(plain, [random_prompt(40, 7)])[0].split()[2])
@@ -188,23 +183,6 @@ def test_end_tokens_come_from_config_generation_config_and_tokenizer(saved: Save
     tokenizer = byte_tokenizer()
     tokenizer.eos_token = "a"
     assert engine_of(path, tokenizer=tokenizer).end_ids == {1, 7, tokenizer.eos_token_id}
-
-
-def test_an_answer_is_cut_at_the_first_stop_string(saved: Saved) -> None:
-    engine = engine_of(saved("llama"))
-    words = texts(engine, [random_prompt(40, 7)])[0].split()
-    prompt_with_stops = replace(random_prompt(40, 7), stop=(f" {words[4]} ", f" {words[3]} ", "nowhere"))
-    (generation,) = engine.generate([prompt_with_stops])
-    assert generation.text == " ".join(words[:3])
-    assert (generation.finish, generation.generated_tokens) == ("stop", 4)
-
-
-def test_rows_of_a_batch_end_independently(saved: Saved) -> None:
-    engine = engine_of(saved("llama"), batch_size=2)
-    engine.end_ids = frozenset()
-    generations = list(engine.generate([random_prompt(40, 3), random_prompt(20, 9)]))
-    assert [generation.generated_tokens for generation in generations] == [3, 9]
-    assert [generation.computed_tokens for generation in generations] == [42, 28]
 
 
 def answer_text(tokenizer: Any, text: str, generated: list[int], *, end_ids: frozenset[int] = frozenset()) -> str:

@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import pytest
-import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from longctx.fixtures.corpora import Corpora
 from longctx.fixtures.engines import EngineError
-from longctx.fixtures.engines.answers import StopTracker
 from longctx.fixtures.engines.hf import prefill
-from longctx.fixtures.engines.hf.engine import HfEngine
-from longctx.fixtures.records import Generation, Prompt
-from longctx.fixtures.tasks import TASKS
-from longctx.fixtures.tokenization.load import load_tokenizer
-from longctx.fixtures.tokenization.prompts import PromptFormatter
+from longctx.fixtures.records import Prompt
 from tests.helpers.counts import count, prefill_token_counts
-from tests.helpers.runs import calibration_checkpoint
 from tests.helpers.tiny_engines import (
     ANSWER,
     CHUNK,
@@ -103,50 +93,6 @@ def test_a_model_that_continues_a_cache_inexactly_shares_no_prefixes(family: str
 def test_recurrent_states_are_shared_only_in_a_dtype_that_the_probe_can_verify(dtype: str, tmp_path: Path) -> None:
     engine = engine_of(save_model(HYBRIDS["lfm2"], tmp_path / "c"), dtype=dtype)
     assert engine.facts.reuse == {"float32": "prefixes", "bfloat16": "none"}[dtype]
-
-
-def test_six_queries_on_one_object_cost_little_more_than_one() -> None:
-    """The answers equal those of single prompts, although the window of 512 does not reach all values."""
-    path = calibration_checkpoint("512")
-    tokenizer: Any = load_tokenizer(str(path))
-    engine = engine_of(path, tokenizer=tokenizer)
-    formatter, task = PromptFormatter(tokenizer), TASKS["niah_multikey_2"]
-    sample = task.sample(1024, 0, seed=0, tokenizer=formatter, corpora=Corpora())
-    lines = sample.context.splitlines()
-    keys = [re.findall(r"for (\S+) is", lines[rank * len(lines) // 6])[0] for rank in range(6)]
-    prompts = []
-    for key in keys:
-        text, prefix = (
-            task.prompts[part].format(context=sample.context, query=key) for part in ("template", "answer_prefix")
-        )
-        prompts.append(formatter.prompt(text, prefix, generation_tokens=8))
-    alone: list[Generation] = []
-    for single in prompts:
-        engine.prefix_cache.clear()
-        alone += engine.generate([single])
-    engine.prefix_cache.clear()
-    with counted(engine) as pass_sizes:
-        together = list(engine.generate(prompts))
-    assert texts(together) == texts(alone) == [own_text(engine, prompt) for prompt in prompts]
-    assert sum(count(generation.computed_tokens) for generation in together) == sum(pass_sizes)
-    assert sum(pass_sizes) < 2.8 * len(prompts[0].token_ids)
-    assert sum(text.strip(" .").isdigit() for text in texts(together)) == 3
-
-
-def texts(generations: list[Generation]) -> list[str]:
-    return [generation.text for generation in generations]
-
-
-def own_text(engine: HfEngine, prompt: Prompt) -> str:
-    """Return the answer that `generate` gives to one prompt, decoded as the engine decodes its own."""
-    ids = torch.tensor([prompt.token_ids])
-    full = engine.forward.model.generate(
-        ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=prompt.generation_tokens
-    )
-    answer = StopTracker(prompt, engine.tokenizer, engine.end_ids)
-    for token in full[0, ids.shape[1] :].tolist():
-        answer.add_token(token)
-    return answer.text
 
 
 def test_the_next_call_continues_the_last_prompts_cache(ready: Ready) -> None:

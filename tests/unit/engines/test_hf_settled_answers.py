@@ -12,14 +12,12 @@ from hypothesis import strategies as st
 from longctx.fixtures.corpora import Corpora
 from longctx.fixtures.engines.answers import is_settled
 from longctx.fixtures.engines.hf.engine import HfEngine
-from longctx.fixtures.records import Generation, Sample
+from longctx.fixtures.records import Sample
 from longctx.fixtures.scoring.match import settled_by_all, settled_by_any, string_match_all, string_match_any
 from longctx.fixtures.tasks import TASKS
-from longctx.fixtures.tokenization.load import load_tokenizer
 from longctx.fixtures.tokenization.prompts import PromptFormatter
 from longctx.plugins.runner.samples import prompt_key
 from tests.helpers.counts import count
-from tests.helpers.runs import calibration_checkpoint
 from tests.helpers.tiny_engines import engine_of
 from tests.helpers.tiny_models import CONFIGS, byte_tokenizer, random_prompt, save_model
 
@@ -105,35 +103,6 @@ def test_rows_of_a_batch_end_early_on_their_own(tmp_path_factory: pytest.TempPat
 def test_the_prompt_key_covers_the_texts_that_settle_the_score() -> None:
     unsettled = random_prompt(20)
     assert prompt_key(unsettled) != prompt_key(replace(unsettled, settled_by=(("7",),)))
-
-
-@pytest.mark.parametrize("spec", ["full", "512"])
-def test_calibration_checkpoints_score_the_same_with_fewer_tokens(spec: str) -> None:
-    path = calibration_checkpoint(spec)
-    tokenizer = load_tokenizer(str(path))
-    engine = engine_of(path, tokenizer=tokenizer)
-    formatter = PromptFormatter(tokenizer)
-    samples = [
-        with_budget(TASKS[name].sample(1024, index, seed=0, tokenizer=formatter, corpora=Corpora()), 24)
-        for index, name in enumerate(("niah_single_1", "niah_multikey_2", "niah_multivalue", "vt"))
-    ]
-    early = list(engine.generate([sample.prompt for sample in samples]))
-    whole = list(engine.generate([replace(sample.prompt, settled_by=()) for sample in samples]))
-    scores = [
-        [TASKS[sample.task].score(sample, answer.text) for sample, answer in zip(samples, answers, strict=True)]
-        for answers in (early, whole)
-    ]
-    assert scores[0] == scores[1]
-    assert any(generation.finish == "decided" for generation in early)
-    assert _generated_tokens(early) < _generated_tokens(whole)
-
-
-def _generated_tokens(generations: list[Generation]) -> int:
-    return sum(count(generation.generated_tokens) for generation in generations)
-
-
-def with_budget(sample: Sample, generation_tokens: int) -> Sample:
-    return replace(sample, prompt=replace(sample.prompt, generation_tokens=generation_tokens))
 
 
 def tiny(tmp_path_factory: pytest.TempPathFactory, *, batch_size: int = 1) -> HfEngine:
