@@ -1,4 +1,4 @@
-"""The words of the terminal for cases and gates: their statuses, the last line, and the percentage under -v."""
+"""The words of the terminal for cases and gates, under -v and without it."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ import pytest
 from longctx.plugins.config.run import Run
 from longctx.plugins.gate_tests import passed_reports
 from longctx.plugins.stash import GATE_WORD, RUN
-from longctx.plugins.status_words import INTERRUPTION, pytest_configure, pytest_report_teststatus
-
-PYTESTS_PARTS: list[tuple[str, dict[str, bool]]] = [("3 measured", {"yellow": True}), ("2 warnings", {"yellow": True})]
+from longctx.plugins.status_words import pytest_report_teststatus
 
 
 def config(*, verbosity: int = 0, preflight: bool = False) -> Any:
@@ -69,26 +67,3 @@ def test_a_case_is_measured_and_not_passed(outcome: str, preflight: bool, status
 
 def test_other_tests_keep_the_words_of_pytest() -> None:
     assert pytest_report_teststatus(passed_reports("test_a", "test_a.py")[0], config()) is None
-
-
-def line_of(stats: dict[str, list[Any]], given: Any) -> tuple[str, str]:
-    reporter = SimpleNamespace(config=given, stats=stats, build_summary_stats_line=lambda: (PYTESTS_PARTS, "yellow"))
-    given.pluginmanager = SimpleNamespace(get_plugin=lambda name: reporter)
-    pytest_configure(given)
-    parts, colour = reporter.build_summary_stats_line()
-    return ", ".join(text for text, _ in parts), colour
-
-
-def test_the_last_line_counts_cases_then_gates() -> None:
-    passed, failed = gate_report("pass", "passed"), gate_report("fail", "failed")
-    stats = {"gates: pass": [passed], "measured": [passed] * 3, "without a score": [failed], "gates: fail": [failed]}
-    assert line_of(stats, config()) == ("3 measured, 1 without a score, 2 warnings, gates: 1 pass, 1 fail", "red")
-    del stats["without a score"], stats["gates: fail"]
-    assert line_of(stats, config()) == ("3 measured, 2 warnings, gates: 1 pass", "green")
-
-
-def test_an_interrupted_run_says_so_first() -> None:
-    given = config()
-    given.stash[INTERRUPTION] = "interrupted: 68 of 650 samples kept; the same command continues"
-    line, _ = line_of({"measured": [gate_report("pass", "passed")] * 3}, given)
-    assert line.startswith("interrupted: 68 of 650 samples kept; the same command continues, 3 measured")
