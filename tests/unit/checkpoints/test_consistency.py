@@ -78,8 +78,6 @@ def test_settings_under_both_names_that_agree_pass(tmp_path: Path) -> None:
     assert read_checkpoint(str(path)).warning is None
 
 
-
-
 def test_an_end_token_outside_the_vocabulary_is_refused_unless_another_file_names_one(tmp_path: Path) -> None:
     path = save_model(TIED, tmp_path / "model")
     edit_json(path / "config.json", eos_token_id=400)
