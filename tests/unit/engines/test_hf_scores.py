@@ -61,13 +61,6 @@ def test_chunks_change_no_log_probability(family: str, saved: Saved) -> None:
     assert_plain(engine_of(saved(family), prefill_chunk="16", batch_size=2), *pairs(5))
 
 
-def test_a_greedy_answer_is_greedy_at_every_token(ready: Ready) -> None:
-    engine, single = ready("llama"), prompt(TEXT, 6)
-    (answer,) = engine.generate([single])
-    (score,) = engine.score([single], [tuple(map(int, answer.text.split()))])
-    assert all(score.is_greedy)
-
-
 def test_a_second_continuation_of_a_prompt_costs_its_own_tokens_only(ready: Ready) -> None:
     engine = ready("llama")
     with counted(engine) as pass_sizes:
