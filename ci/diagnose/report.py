@@ -342,7 +342,7 @@ def culprit_name(candidate: Candidate, static: StaticComparison) -> str:
     forms = Counter(change.problem or change.form for change in members)
     if not members or forms.pop("", 0) > len(members) / 2:
         return name
-    if len(forms) > MOST_FORMS:
+    if len(forms) > MOST_FORMS and max(forms.values()) <= len(members) / 2:
         forms = Counter(NUMBER.sub("*", form) for form in forms.elements())
     shown = [form for form, _ in forms.most_common(MOST_FORMS)]
     return f"{name} ({'; '.join([*shown, *['…'] * (len(forms) > MOST_FORMS)])})"

@@ -150,6 +150,7 @@ def test_what_changed_in_every_layer_is_named_by_its_kinds(
     [
         (("scaled by 3",) * 7 + ("",), " (scaled by 3)"),
         (("cut to rank 90", "cut to rank 91", "cut to rank 92") * 2 + ("", "all zero"), " (cut to rank *; all zero)"),
+        (("shifted by 1",) * 5 + ("shifted by 0.99", "shifted by 1.01"), " (shifted by 1; shifted by 0.99; …)"),
         (("scaled by 3",) * 3 + ("",) * 5, ""),
     ],
 )
