@@ -85,9 +85,9 @@ def compare_results(
     file. `report.verdict.word` is pass, fail, undecided or not measured. Raises ValueError with one line for results
     and policies that cannot be used.
     """
-    from longctx.ci.gate.comparison import compare, summarize
+    from longctx.ci.gate.comparison import compare
     from longctx.ci.gate.load import Reading
     from longctx.plugins.report.document import document
 
     reading = Reading(metrics=tuple(metrics), scale=scale, lower_is_better=lower_is_better)
-    return document(summarize(compare(base, candidate, policy, reading), {}))
+    return document(compare(base, candidate, policy, reading, {}))

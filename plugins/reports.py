@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import sys
@@ -14,7 +13,6 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-import msgspec
 import pytest
 from msgspec import structs
 
@@ -28,12 +26,12 @@ from longctx.plugins.config.invocation import typed_command
 from longctx.plugins.config.options import PATHS, REPORT_OPTIONS, RUN_OPTIONS, Option
 from longctx.plugins.gate_tests import passed_reports
 from longctx.plugins.report.document import RunSummary, document
-from longctx.plugins.report.markdown import markdown
 from longctx.plugins.report.sample_files import sample_lines
 from longctx.plugins.report.scalars import ScalarsError, check_extra, write_tensorboard, write_wandb
 from longctx.plugins.report.sections.suites import means
 from longctx.plugins.report.tables import plural
 from longctx.plugins.report.terminal import inspection_lines, invariance_lines, terminal_summary, verdict_lines
+from longctx.plugins.report.texts import report_text
 from longctx.plugins.stash import CONTROLLER, EVALUATION, INVARIANCE, RUN
 
 START = pytest.StashKey[tuple[str, float]]()
@@ -213,11 +211,6 @@ def _log_line(text: str) -> str:
     return without_commands(visible_line(text))
 
 
-def _write_json(target: Path, document: JsonReport) -> None:
-    """Write a report as ASCII; raises ValueError for a number that JSON cannot represent."""
-    write(target, json.dumps(msgspec.to_builtins(document), indent=1, allow_nan=False) + "\n")
-
-
 def write(target: Path, text: str) -> None:
     """Write a file atomically, so that no reader sees a part of it. A lone surrogate becomes a question mark."""
     write_file(target, text.encode("utf-8", errors="replace"))
@@ -264,15 +257,8 @@ def _write_error(flag: str, target: Path | str, error: OSError) -> str:
 
 def _write_report(option: str, target: Path | str, summary: RunSummary, document: JsonReport) -> None:
     match option:
-        case "report_json":
-            _write_json(Path(target), document)
-        case "report_md":
-            write(Path(target), markdown(document))
-        case "report_html":
-            # Importing its templates takes time that other runs need not spend.
-            from longctx.plugins.report.html.page import page
-
-            write(Path(target), page(document, summary))
+        case "report_json" | "report_md" | "report_html":
+            write(Path(target), report_text(OPTIONS[option].flag, summary, document))
         case "samples_jsonl":
             write(Path(target), "".join(sample_lines(summary)))
         case "tensorboard":

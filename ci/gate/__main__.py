@@ -17,17 +17,13 @@ Exit codes: 0 all blocking gates hold, 1 one does not, 4 wrong use or results th
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-import msgspec
 from msgspec import structs
 
-from longctx.ci.gate.comparison import Comparison, compare, power_lines, summarize
+from longctx.ci.gate.comparison import compare, power_lines
 from longctx.ci.gate.load import Reading
 from longctx.fixtures.atomic_files import write_file
 from longctx.fixtures.cli import CommandParser, output_problem, print_line, report_wrong_use
@@ -36,6 +32,7 @@ from longctx.fixtures.records.report import JsonReport, ReportCase, ReportGate
 from longctx.fixtures.shown_text import shown_columns, visible_data
 from longctx.plugins.report.document import RunSummary, document
 from longctx.plugins.report.terminal import terminal_summary, verdict_lines
+from longctx.plugins.report.texts import report_text
 
 # The element of a test by its verdict; any other verdict is skipped.
 OUTCOMES = {"pass": "", "fail": "failure", "error": "error"}
@@ -47,10 +44,7 @@ REPORTS = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return the exit code."""
-    parser = CommandParser(
-        prog="longctx gate", description=__doc__, allow_abbrev=False,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    parser = CommandParser(prog="longctx gate", description=__doc__, allow_abbrev=False)
     parser.add_argument("base", metavar="BASE", help="the accepted results: a file, a folder or a glob")
     parser.add_argument("candidate", metavar="CANDIDATE", help="the results to gate: a file, a folder or a glob")
     parser.add_argument(
@@ -65,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--plan", action="store_true", help="print the pairs and the loss that they show, and end")
     for flag, text in REPORTS.items():
         parser.add_argument(flag, dest=flag, type=absolute, metavar="FILE", help=text)
-    given = parser.parse_args(list(sys.argv[1:] if arguments is None else arguments))
+    given = parser.parse_args(arguments)
     if given.scale is not None and not 0 < given.scale < float("inf"):
         return report_wrong_use(f"--scale: {given.scale} is no best score; write a number above 0, such as 100")
     files: dict[str, Path] = {flag: path for flag, path in vars(given).items() if flag in REPORTS and path is not None}
@@ -79,23 +73,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return report_wrong_use(problem)
     reading = Reading(metrics=tuple(given.metric), scale=given.scale, lower_is_better=given.lower_is_better)
     try:
-        comparison = compare(given.base, given.candidate, given.policy, reading)
+        names = {flag[2:].replace("-", "_"): path for flag, path in files.items()}
+        summary = compare(given.base, given.candidate, given.policy, reading, names)
     except ValueError as error:
         return report_wrong_use(str(error).replace("--thresholds:", "--policy:"))
-    for line in power_lines(comparison.evaluation):
+    for line in power_lines(summary.evaluation):
         print_line(f"power      {line}")
-    if given.plan:
-        for note in comparison.notes:
-            print_line(f"files      {note}")
-        return 0
-    return _report(comparison, files)
+    if not given.plan:
+        return _report(summary, files)
+    for note in summary.facts.notes if summary.facts else ():
+        print_line(f"files      {note}")
+    return 0
 
 
-def _report(comparison: Comparison, files: dict[str, Path]) -> int:
+def _report(summary: RunSummary, files: Mapping[str, Path]) -> int:
     """Print the verdict, write the reports, and return the exit code."""
-    summary = summarize(comparison, {flag[2:].replace("-", "_"): path for flag, path in files.items()})
     report = document(summary)
-    shown = visible_data(report)
+    shown, documents = visible_data(report), {"--report-json": report}
     columns = shown_columns(sys.stdout.isatty())
     for line, _ in terminal_summary(shown, columns):
         print_line(line)
@@ -103,7 +97,8 @@ def _report(comparison: Comparison, files: dict[str, Path]) -> int:
     for flag, path in files.items():
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_file(path, _content(flag, summary, report, shown).encode("utf-8", errors="replace"))
+            text = _junit(shown) if flag == "--junitxml" else report_text(flag, summary, documents.get(flag, shown))
+            write_file(path, text.encode("utf-8", errors="replace"))
             print_line(f"report     {path}")
         except OSError as error:
             text = f"cannot write {path} ({error.strerror}); name a file in a folder that can be written"
@@ -115,52 +110,29 @@ def _report(comparison: Comparison, files: dict[str, Path]) -> int:
     return exit_code
 
 
-def _content(flag: str, summary: RunSummary, report: JsonReport, shown: JsonReport) -> str:
-    """Return the content of a report."""
-    match flag:
-        case "--report-html":
-            from longctx.plugins.report.html.page import page
-
-            return page(shown, summary)
-        case "--report-md":
-            from longctx.plugins.report.markdown import markdown
-
-            return markdown(shown)
-        case "--report-json":
-            return json.dumps(msgspec.to_builtins(report), indent=1, allow_nan=False) + "\n"
-        case _:
-            return _junit(shown)
-
-
 def _junit(document: JsonReport) -> str:
     """Return a JUnit file with a test for every gate and case; all texts of the document must be visible."""
     from xml.etree import ElementTree
 
-    def add(parent: Any, tag: str, values: Mapping[str, object], **attributes: str) -> Any:
-        element = ElementTree.SubElement(parent, tag, attributes)
-        properties = ElementTree.SubElement(element, "properties")
-        for key, value in values.items():
-            if isinstance(value, str | int | float):
-                ElementTree.SubElement(properties, "property", name=key, value=str(value))
-        return element
-
-    root, verdict = ElementTree.Element("testsuites"), document.verdict
-    facts: dict[str, object] = {"model.name": document.model.name}
-    if verdict is not None:
-        facts |= {"run.verdict": verdict.word, "run.exit_code": verdict.exit_code}
-    suite = add(root, "testsuite", facts, name="longctx gate", time=f"{document.run.seconds:.3f}")
+    root = ElementTree.Element("testsuites")
+    suite = ElementTree.SubElement(root, "testsuite", name="longctx gate", time=f"{document.run.seconds:.3f}")
     tests: list[tuple[str, str, str, ReportGate | ReportCase]] = []
     for gate in document.gates:
-        word = "fail" if gate.fails else "pass" if gate.verdict == "pass" else "not failed"
-        tests.append((f"gate[{gate.name}]", "error" if gate.verdict == "error" else word, gate.reason, gate))
+        word: str = "not failed" if gate.verdict == "fail" else gate.verdict
+        if gate.fails and word != "error":
+            word = "fail"
+        tests.append((f"gate[{gate.name}]", word, gate.reason, gate))
     for case in document.cases:
         tests.append((case.id, case.verdict if case.fails else "pass", case.error or case.decided_by or "", case))
     for name, word, reason, record in tests:
-        test = add(suite, "testcase", structs.asdict(record), classname="longctx.gate", name=name)
+        test = ElementTree.SubElement(suite, "testcase", classname="longctx.gate", name=name)
+        properties = ElementTree.SubElement(test, "properties")
+        for key, value in structs.asdict(record).items():
+            if isinstance(value, str | int | float):
+                ElementTree.SubElement(properties, "property", name=key, value=str(value))
         if outcome := OUTCOMES.get(word, "skipped"):
             ElementTree.SubElement(test, outcome, message=reason)
     suite.set("tests", str(len(tests)))
     for outcome, attribute in (("failure", "failures"), ("error", "errors"), ("skipped", "skipped")):
         suite.set(attribute, str(len(suite.findall(f"testcase/{outcome}"))))
-    text: bytes = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
-    return text.decode()
+    return str(ElementTree.tostring(root, encoding="utf-8", xml_declaration=True), "utf-8")

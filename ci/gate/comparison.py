@@ -14,8 +14,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-from longctx.ci.gate.formats import ResultsError, Sample
-from longctx.ci.gate.load import Place, Reading, Results, Source, load
+from longctx.ci.gate.formats import Place, ResultsError, Sample
+from longctx.ci.gate.load import Reading, Results, Source, load
 from longctx.fixtures.checkpoints.checkpoint import Checkpoint
 from longctx.fixtures.lengths import format_length
 from longctx.fixtures.outside_files import absolute
@@ -35,7 +35,7 @@ from longctx.plugins.config.run_facts import Baseline, RunFacts
 from longctx.plugins.report.document import RunSummary
 from longctx.plugins.report.tables import counted, plural
 from longctx.plugins.thresholds.read import load_thresholds
-from longctx.plugins.thresholds.records import COMPARED_KINDS, SHIPPED, Gate, Thresholds
+from longctx.plugins.thresholds.records import COMPARED_KINDS, SHIPPED, Thresholds
 from longctx.plugins.verdicts.evaluate import Measured
 from longctx.plugins.verdicts.evaluation import Evaluation, evaluate
 from longctx.plugins.verdicts.hypotheses import Scope
@@ -58,26 +58,10 @@ class _Families(defaultdict[str, str]):
         return True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
-    """Two results, paired, with the verdicts on them."""
-
-    base: Results
-    candidate: Results
-    evaluation: Evaluation
-    policy: Path
-    notes: tuple[str, ...]
-    """What a reader must know of the files and the policy."""
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Pairs:
     """The samples that both models have answered, as the results of cases."""
 
-    names: Mapping[str, str]
-    """By the task of a file or of the policy, its name in reports."""
-    seed: int
     results: list[CaseResult] = field(default_factory=list)
     short: set[str] = field(default_factory=set)
     """The ids of the cases of which the candidate lacks samples of the base."""
@@ -85,50 +69,70 @@ class Pairs:
     """What cannot be paired, and what is not known of the units of evidence."""
 
 
-def compare(base: Source, candidate: Source, policy: str | Path | None, reading: Reading) -> Comparison:
-    """Read and pair two results, and evaluate the gates; raise ResultsError or ThresholdsError."""
-    started = time.monotonic()
+def compare(
+    base: Source, candidate: Source, policy: str | Path | None, reading: Reading, files: Mapping[str, Path]
+) -> RunSummary:
+    """Read and pair two results, evaluate the gates, and return the summary from which all reports are made.
+
+    `files` are the reports that are written. Raises ResultsError or ThresholdsError.
+    """
+    started, clock = datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic()
     results, other = (load(source, reading, role=role) for source, role in ((base, "BASE"), (candidate, "CANDIDATE")))
     path = SHIPPED if policy is None else absolute(policy)
-    families = _Families(lambda: SUITE)
-    for samples in (*results.samples.values(), *other.samples.values()):
-        case = _first(samples).case
-        if case is not None:
-            families[case.task] = case.family
+    known = [_first(samples).case for samples in (*results.samples.values(), *other.samples.values())]
+    families = _Families(lambda: SUITE, {case.task: case.family for case in known if case is not None})
     thresholds = load_thresholds(path, known_tasks=families)
-    floors = {} if policy is None else thresholds.floors
-    gates = [gate for gate in thresholds.gates if gate.kind in COMPARED_KINDS]
     left_out = [gate.name for gate in thresholds.gates if gate.kind not in COMPARED_KINDS]
-    named_tasks = [task for gate in gates for task in gate.tasks]
-    pairs = pair(results, other, [*named_tasks, *floors])
-    cases = tuple(result.case for result in pairs.results)
-    notes = [*thresholds.notes, *pairs.notes]
+    gates = tuple(gate for gate in thresholds.gates if gate.kind in COMPARED_KINDS)
+    thresholds = replace(thresholds, gates=gates, floors={} if policy is None else thresholds.floors)
+    required = [*(task for gate in gates for task in gate.tasks), *thresholds.floors]
+    names = _shown_names([*(task for task, _ in (*results.samples, *other.samples)), *required])
+    pairs = pair(results, other, names, required)
+    notes = [*thresholds.notes, *results.notes, *other.notes, *pairs.notes]
     if results.name == other.name and isinstance(base, str | Path):
         notes.append("BASE and CANDIDATE are the same, which is most often a wrong path")
     if policy is not None and left_out:
         notes.append(f"gates on scores are for longctx run, and left out here: {', '.join(left_out)}")
-    thresholds = replace(
-        thresholds,
-        gates=tuple(_with_places(gate, cases, pairs.names) for gate in gates),
-        floors={pairs.names[task]: floor for task, floor in floors.items()},
-    )
-    return Comparison(
-        base=results, candidate=other, evaluation=_evaluation(cases, thresholds, pairs), policy=path,
-        notes=tuple(notes), seconds=time.monotonic() - started,
+    cases = tuple(result.case for result in pairs.results)
+    thresholds = _with_places(thresholds, names, cases)
+    evaluation = _evaluation(cases, thresholds, pairs, seed=_first(_first(results.samples)).seed)
+    scope = evaluation.measured.scope
+    options = Options(
+        model=other.name, model_path=other.name, suite=SUITE, lengths=scope.lengths,
+        samples=max(case.samples for case in cases), seed=scope.seed, engine=RESULT_FILES, device="", dtype="",
+        attention="", batch_size=0, prefill_chunk="", chat="", length_tokenizer=None, data_dir=None, prompts=None,
+        thresholds=str(path), trust_remote_code=False, preflight=False, journal="", full=scope.full,
+        budget_minutes=None, baseline=results.name, gpus_per_worker=0, scoring="", judge_model=None,
+        judge_url=None, nli_model=None,
+    )  # fmt: skip
+    # Nothing but the place of its files is known of the model.
+    model = Checkpoint(name=other.name, path=os.path.abspath(other.name), architecture=other.kind, fingerprint="")
+    facts = EngineFacts(
+        engine=RESULT_FILES, device="", dtype="", attention="", batch_size=0, prefill="", reuse="",
+        hardware=platform.node(), notes=tuple(notes),
+    )  # fmt: skip
+    baseline = Baseline(name=results.name, fingerprint="", journal="", path=results.name)
+    return RunSummary(
+        run=RunFacts(options=options, checkpoint=model, cases=cases, thresholds=thresholds, baseline=baseline),
+        evaluation=evaluation, facts=facts, execution=None, computed_samples=0, files=files, started=started,
+        seconds=time.monotonic() - clock,
     )  # fmt: skip
 
 
-def _with_places(gate: Gate, cases: Sequence[Case], names: Mapping[str, str]) -> Gate:
-    """Return a gate at the lengths that its tasks have; one that names none is about all of another program's."""
-    tasks = [names[task] for task in gate.tasks]
-    if not tasks and gate.aspect is None and gate.category is None:
-        of_others = [case.task for case in cases if case.suite == SUITE]
-        tasks = list(dict.fromkeys(of_others))
-    lengths = {case.length for case in cases if case.task in tasks}
-    return replace(gate, tasks=tuple(tasks), lengths=gate.lengths or tuple(sorted(lengths)))
+def _with_places(thresholds: Thresholds, names: Mapping[str, str], cases: Sequence[Case]) -> Thresholds:
+    """Return thresholds with the names and the lengths of tasks; a gate without any is about all of another program."""
+    gates = []
+    for gate in thresholds.gates:
+        tasks = [names[task] for task in gate.tasks]
+        if not tasks and gate.aspect is None and gate.category is None:
+            tasks = list(dict.fromkeys(case.task for case in cases if case.suite == SUITE))
+        lengths = {case.length for case in cases if case.task in tasks}
+        gates.append(replace(gate, tasks=tuple(tasks), lengths=gate.lengths or tuple(sorted(lengths))))
+    floors = {names[task]: floor for task, floor in thresholds.floors.items()}
+    return replace(thresholds, gates=tuple(gates), floors=floors)
 
 
-def _evaluation(cases: tuple[Case, ...], thresholds: Thresholds, pairs: Pairs) -> Evaluation:
+def _evaluation(cases: Sequence[Case], thresholds: Thresholds, pairs: Pairs, seed: int) -> Evaluation:
     """Return the verdicts. Without all samples of the base, a candidate of another program passes nothing."""
     aspects = {case.task: case.category for case in cases if case.suite == "ruler"}
     is_others = all(case.suite == SUITE for case in cases)
@@ -138,7 +142,7 @@ def _evaluation(cases: tuple[Case, ...], thresholds: Thresholds, pairs: Pairs) -
         reference=thresholds.references["base"],
         ruler_aspects=aspects if len(aspects) == RULER_TASKS else {},
         claimed_length=None,
-        seed=pairs.seed,
+        seed=seed,
         has_baseline=True,
         baseline_is_final=True,
         # Other programs have measured all their samples, and looked at none before. A run of this suite has looked.
@@ -169,46 +173,13 @@ def power_lines(evaluation: Evaluation) -> Iterator[str]:
             yield f"{verdict.name}: {verdict.change.pairs:,} pairs on {texts}; {seen}"
 
 
-def summarize(comparison: Comparison, files: Mapping[str, Path]) -> RunSummary:
-    """Return the summary from which all reports are made; `files` are those that are written."""
-    base, candidate, scope = comparison.base, comparison.candidate, comparison.evaluation.measured.scope
-    # Nothing but the place of its files is known of the model.
-    checkpoint = Checkpoint(
-        name=candidate.name, path=os.path.abspath(candidate.name), architecture=candidate.kind, fingerprint=""
-    )
-    options = Options(
-        model=candidate.name, model_path=candidate.name, suite=SUITE, lengths=scope.lengths,
-        samples=max(case.samples for case in scope.cases), seed=scope.seed, engine=RESULT_FILES, device="", dtype="",
-        attention="", batch_size=0, prefill_chunk="", chat="", length_tokenizer=None, data_dir=None, prompts=None,
-        thresholds=str(comparison.policy), trust_remote_code=False, preflight=False, journal="", full=scope.full,
-        budget_minutes=None, baseline=base.name, gpus_per_worker=0, scoring="", judge_model=None,
-        judge_url=None, nli_model=None,
-    )  # fmt: skip
-    facts = EngineFacts(
-        engine=RESULT_FILES, device="", dtype="", attention="", batch_size=0, prefill="", reuse="",
-        hardware=platform.node(), notes=comparison.notes,
-    )  # fmt: skip
-    return RunSummary(
-        run=RunFacts(
-            options=options, checkpoint=checkpoint, cases=tuple(scope.cases),
-            thresholds=comparison.evaluation.thresholds,
-            baseline=Baseline(name=base.name, fingerprint="", journal="", path=base.name),
-        ),
-        evaluation=comparison.evaluation, facts=facts, execution=None, computed_samples=0, files=files,
-        started=datetime.now(UTC).isoformat(timespec="seconds"), seconds=comparison.seconds,
-    )  # fmt: skip
-
-
-def pair(base: Results, candidate: Results, required: Sequence[str]) -> Pairs:
+def pair(base: Results, candidate: Results, names: Mapping[str, str], required: Sequence[str]) -> Pairs:
     """Pair two results; raise ResultsError if nothing can be compared, or if inputs differ.
 
-    A case of `required` tasks that no file has is an error, as is one that the candidate lacks.
+    `names` are those of tasks in reports. A case of `required` tasks that no file has is an error, as is one that the
+    candidate lacks.
     """
-    tasks = [task for task, _ in base.samples]
-    names = _shown_names([*tasks, *(task for task, _ in candidate.samples), *required])
-    pairs = Pairs(names=names, seed=_first(_first(base.samples)).seed, notes=[*base.notes, *candidate.notes])
-    numbers: dict[str, int] = {}
-    lone, has_units = [], True
+    pairs, numbers, has_units = Pairs(), dict[str | int, int](), True
     for place, samples in base.samples.items():
         case, others = _case(names, place, samples), candidate.samples.get(place, {})
         if not others:
@@ -220,7 +191,7 @@ def pair(base: Results, candidate: Results, required: Sequence[str]) -> Pairs:
             without = [str(sample.id) for identity, sample in known.items() if identity not in other]
             if without:
                 ids = counted(without, MOST_NAMED)
-                lone.append(f"{case.id}: {plural(len(without), 'sample', 'samples')} of {name} alone ({ids})")
+                pairs.notes.append(f"{case.id}: {plural(len(without), 'sample', 'samples')} of {name} alone ({ids})")
         shared = [identity for identity in samples if identity in others]
         if len(shared) < len(samples):
             pairs.short.add(case.id)
@@ -236,15 +207,15 @@ def pair(base: Results, candidate: Results, required: Sequence[str]) -> Pairs:
         pairs.results.append(_result(case, [(samples[identity], others[identity]) for identity in shared]))
     new = [_case(names, place, own).id for place, own in candidate.samples.items() if place not in base.samples]
     if new:
-        lone.append(f"tasks of {candidate.name} alone: {counted(new, MOST_NAMED)}")
+        pairs.notes.append(f"tasks of {candidate.name} alone: {counted(new, MOST_NAMED)}")
     for task in dict.fromkeys(required):
-        if task not in tasks:
+        if task not in [known for known, _ in base.samples]:
             like = replace(pairs.results[0].case, id=task, task=names[task], texts=(), only=())
             error = f"{base.name} has no sample of it; measure it"
             pairs.results.append(CaseResult(case=like, outcomes=(), seconds=0.0, error=error))
     if not has_units:
-        lone.insert(0, "nothing says which samples share a text, so each is one of its own; a column `cluster` says it")
-    pairs.notes.extend(lone)
+        text = "nothing says which samples share a text, so each is one of its own; a column `cluster` says it"
+        pairs.notes.insert(0, text)
     return pairs
 
 

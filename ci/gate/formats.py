@@ -5,22 +5,22 @@ A format of rows is a table of a sample's fields by its own keys, and a function
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import math
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any
 
 import msgspec
 from msgspec import structs
 
 from longctx.fixtures.outside_files import read_outside
 from longctx.fixtures.records import Case
-from longctx.fixtures.records.report import REPORT_SCHEMA, RESULT_FILES, JsonReport, parse_report
+from longctx.fixtures.records.report import REPORT_SCHEMA, RESULT_FILES, parse_report
 from longctx.fixtures.records.samples import haystack_and_turn
 from longctx.plugins.evidence.points import from_points, to_points
 from longctx.plugins.report.tables import plural
@@ -40,12 +40,12 @@ HELMET_COUNTS = ("input_len", "output_len")
 JUDGED, MOST_CORRECT = "-gpt4eval_o", 3
 # inspect_ai.scorer.value_to_float
 LETTERS = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}
-LM_EVAL_NAME = re.compile(r"samples_(.+)_(\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d[.\d]*)\.jsonl")
+LM_EVAL_TIME = re.compile(r"_\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d[.\d]*$")
 # A text of a document that is at least so long is one that several samples may be about.
 LEAST_TEXT = 100
 WRITE_SAMPLES = "give the file of --samples-jsonl"
 # The keys of every format of rows, with the field of a sample that each is.
-TABLE = {name: name for name in ("id", "score", "task", "length", "cluster", "prompt", "expected", "answer")}
+TABLE = {name: name for name in ("id", "score", "task", "length", "prompt", "expected", "answer")} | {"cluster": "unit"}
 LM_EVAL = {
     "doc_id": "id", "target": "expected", "filtered_resps": "answer", "doc_hash": "document", "prompt_hash": "prompt",
 }  # fmt: skip
@@ -55,11 +55,15 @@ NEMO = {
     "model_response": "answer",
 }  # fmt: skip
 RULER = {"index": "id", "input": "prompt", "outputs": "expected", "pred": "answer"}
-OWN = {"index": "id", "task": "task", "length": "length", "answer": "answer", "references": "expected"}
+OWN = {"index": "id", "task": "task", "length": "length", "seed": "seed", "answer": "answer", "references": "expected"}
 
 
 class ResultsError(ValueError):
     """Results that cannot be read or compared; one line with the file, the value, what is accepted and what to do."""
+
+
+Place = tuple[str, int]
+"""A task and a length in tokens."""
 
 
 class Sample(msgspec.Struct, kw_only=True, gc=False):
@@ -71,8 +75,8 @@ class Sample(msgspec.Struct, kw_only=True, gc=False):
     task: str | int | None = None
     length: int | str | None = None
     """In tokens; None or 0 for a task that has none."""
-    cluster: str | int | None = None
-    """The text that several samples are about."""
+    unit: str | int | None = None
+    """The text that several samples are about, the same in all tasks; None or "" if the file does not tell."""
     document: str = ""
     """The hash of what is asked, which identifies a sample better than its id; empty if the file has none."""
     prompt: Any = ""
@@ -85,47 +89,50 @@ class Sample(msgspec.Struct, kw_only=True, gc=False):
     """The scores by metric. Values that are no numbers are refused once their metric is chosen."""
     main: str = ""
     """The metric that counts if none is chosen; empty if the format has no such metric."""
-    unit: str = ""
-    """The text that samples share, the same in all tasks; empty if the file does not tell."""
     stamp: str = ""
     """The time of the run in a form that sorts; empty if the file does not tell. The newest run of a task counts."""
     case: Case | None = None
     """The case of a sample of this suite, whose index is the id; None for other programs' samples."""
     seed: int = 0
 
+    @property
+    def place(self) -> Place:
+        return str(self.task), int(self.length or 0)
 
-Kind = TypeVar("Kind")
-Rows = Iterable[tuple[str, object]]
-"""Where a row stands in its file, such as ", line 3", and its value."""
+    @property
+    def key(self) -> str:
+        """What identifies a sample of a task: the hash of its document, else its id."""
+        return self.document or str(self.id)
 
 
-@dataclass(frozen=True, kw_only=True)
+Rows = Iterable[tuple[str, Any]]
+"""Where a value stands in its file, such as ", line 3", and the value."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Content:
     """A file before its format is known."""
 
     path: Path
-    value: Any
+    first: Any
     """The JSON value of the whole file, or that of its first row; of CSV, an object with its columns as keys."""
-    values: Rows | None = None
-    """All rows of the file; None for a file of one value."""
-    notes: list[str] = field(default_factory=list)
+    rows: Rows
+    """All of them."""
+    notes: list[str]
     """What a reader must know of the file."""
 
-    def rows(self, fields: Mapping[str, str], values: Rows | None = None) -> Iterator[tuple[Sample, dict[str, Any]]]:
+    def samples(self, fields: Mapping[str, str], rows: Rows | None = None) -> Iterator[tuple[Sample, dict[str, Any]]]:
         """Yield all rows as samples, with all that the file has of them; raise ResultsError for one that is none."""
-        for place, value in values or self.values or ():
-            if not isinstance(value, dict):
+        for place, row in rows or self.rows:
+            if not isinstance(row, dict):
                 raise ResultsError(f"{self.path}{place}: is no object with the keys of a sample; write it again")
-            known = {fields[key]: entry for key, entry in value.items() if key in fields}
-            sample = self.converted(known, Sample, place)
+            try:
+                known = {fields[key]: value for key, value in row.items() if key in fields}
+                sample = msgspec.convert(known, Sample, strict=False)
+            except ValueError as error:
+                raise ResultsError(f"{self.path}{place}: cannot be read ({error}); write it again") from error
             sample.prompt = text_hash(sample.prompt) if sample.prompt else ""
-            yield sample, value
-
-    def converted(self, value: object, kind: type[Kind], place: str = "") -> Kind:
-        try:
-            return msgspec.convert(value, kind, strict=False)
-        except ValueError as error:
-            raise ResultsError(f"{self.path}{place}: cannot be read ({error}); write it again") from error
+            yield sample, row
 
 
 def text_hash(value: object) -> str:
@@ -136,14 +143,10 @@ def text_hash(value: object) -> str:
 
 def read_table(content: Content) -> Iterator[Sample]:
     """Read CSV, or lines of JSON, with the columns `id` and `score` and those of `TABLE` that are known."""
-    for sample, _ in content.rows(TABLE):
-        if sample.length:
-            length = str(sample.length)
-            if not length.isascii() or not length.isdecimal():
-                raise ResultsError(f"{content.path}: length is {sample.length!r}; write a number of tokens")
-            sample.length = int(length)
-        if sample.cluster not in (None, ""):
-            sample.unit = f"cluster {sample.cluster}"
+    for sample, _ in content.samples(TABLE):
+        if not str(sample.length or 0).isdecimal():
+            raise ResultsError(f"{content.path}: length is {sample.length!r}; write a number of tokens")
+        sample.unit = "" if sample.unit is None else str(sample.unit)
         sample.scores = {SCORE: sample.score}
         yield sample
 
@@ -156,19 +159,17 @@ class _Helmet(msgspec.Struct, kw_only=True):
 
 def read_helmet(content: Content) -> Iterator[Sample]:
     """Read a result file of HELMET's eval.py, one data set at one length. Seen at commit 4526dfb."""
-    results = content.converted(content.value, _Helmet)
+    results = msgspec.convert(content.first, _Helmet)
     metrics = {name: values for name, values in results.metrics.items() if name not in HELMET_COUNTS}
     for name, values in metrics.items():
         if len(values) != len(results.data):
             raise ResultsError(
                 f"{content.path}: metric {name} has {len(values)} values for {len(results.data)} samples; run it again"
             )
-    named = HELMET_LENGTH.search(content.path.name)
-    given = str(results.args.get("input_max_length", 0))
-    task = str(results.args["datasets"])
+    length, task = HELMET_LENGTH.search(content.path.name), str(results.args["datasets"])
     for number, entry in enumerate(results.data):
         yield Sample(
-            id=number, task=task, length=int(named[1]) if named else int(given) if given.isdecimal() else 0,
+            id=number, task=task, length=length and length[1],
             # A sample that the server did not answer is left out, which moves the numbers of those after it.
             document=text_hash([entry.get("question"), entry.get("answer")]),
             expected=entry.get("answer"), answer=entry.get("output", ""),
@@ -178,9 +179,9 @@ def read_helmet(content: Content) -> Iterator[Sample]:
         )  # fmt: skip
 
 
-def _judged(scores: object) -> dict[str, float]:
+def _judged(scores: Mapping[str, float] | None) -> dict[str, float]:
     """Return the scores of HELMET's judge, 0 to 1, of a summary or an answer."""
-    if not isinstance(scores, dict):
+    if scores is None:
         return {}
     if "f1" in scores:
         return {"gpt-4-f1": scores["f1"]}
@@ -198,13 +199,13 @@ def read_inspect(content: Content) -> Iterator[Sample]:
 
     Samples without a score are counted and left out.
     """
-    log = content.converted(content.value, _InspectLog)
+    log = msgspec.convert(content.first, _InspectLog)
     if log.samples is None:
         raise ResultsError(f"{content.path}: has no samples; write the log with them")
     if log.status != "success":
-        content.notes.append(f"its status is {log.status}")
+        content.notes.append(f"{content.path}: its status is {log.status}")
     missing = 0
-    for sample, line in content.rows(INSPECT, [("", line) for line in log.samples]):
+    for sample, line in content.samples(INSPECT, [("", line) for line in log.samples]):
         sample.task, sample.stamp = log.eval["task"], log.eval.get("created", "")
         said, sample.answer = _said(line.get("input")), _inspect_answer(line.get("output") or {})
         sample.prompt = text_hash(said) if said else ""
@@ -214,7 +215,7 @@ def read_inspect(content: Content) -> Iterator[Sample]:
         else:
             missing += 1
     if missing:
-        content.notes.append(f"{plural(missing, 'sample has', 'samples have')} no score")
+        content.notes.append(f"{content.path}: {plural(missing, 'sample has', 'samples have')} no score")
 
 
 def _inspect_scores(scores: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
@@ -231,7 +232,7 @@ def _said(messages: Any) -> Any:
     """Return the input without the ids that every run gives its messages anew."""
     if not isinstance(messages, list):
         return messages
-    return [(message.get("role"), message.get("content")) for message in messages if isinstance(message, dict)]
+    return [(message.get("role"), message.get("content")) for message in messages]
 
 
 def _inspect_answer(output: Mapping[str, Any]) -> object:
@@ -246,14 +247,15 @@ def read_lm_eval(content: Content) -> Iterator[Sample]:
 
     A task with several filters has a line for each.
     """
-    name = LM_EVAL_NAME.match(content.path.name)
-    task = name[1] if name else content.path.name.partition(".")[0].removeprefix("samples_")
-    rows = list(content.rows(LM_EVAL))
+    name = content.path.stem
+    stamp = "".join(LM_EVAL_TIME.findall(name))
+    rows = list(content.samples(LM_EVAL))
     units = [_text_of(line) for _, line in rows]
     # One text in all documents is an instruction.
     has_texts = len(set(units)) > 1 and "" not in units
     for (sample, line), unit in zip(rows, units, strict=True):
-        sample.task, sample.stamp, sample.answer = task, name[2] if name else "", _lm_eval_answer(sample.answer)
+        sample.task, sample.stamp = name.removeprefix("samples_").removesuffix(stamp), stamp
+        sample.answer = _lm_eval_answer(sample.answer)
         sample.unit = unit if has_texts else sample.document or text_hash(line.get("doc"))
         for length, scores in _lm_eval_scores(line):
             yield structs.replace(sample, length=length, scores=scores)
@@ -297,13 +299,11 @@ def read_nemo(content: Content) -> Iterator[Sample]:
 
     The newest `eval-*.json` beside it names the benchmark.
     """
-    bundles = []
-    for path in sorted(content.path.parent.glob("eval-*.json")):
-        with contextlib.suppress(OSError, ValueError):
-            bundles.append(msgspec.json.decode(read_outside(path), type=_NemoBundle))
+    folder = content.path.parent
+    bundles = [msgspec.json.decode(read_outside(path), type=_NemoBundle) for path in folder.glob("eval-*.json")]
     bundle = max(bundles, key=lambda bundle: bundle.timestamp, default=_NemoBundle())
-    for sample, _ in content.rows(NEMO):
-        sample.task, sample.stamp = bundle.benchmark.get("name", content.path.parent.name), bundle.timestamp
+    for sample, _ in content.samples(NEMO):
+        sample.task, sample.stamp = bundle.benchmark.get("name", folder.name), bundle.timestamp
         sample.scores = {"reward": sample.score}
         yield sample
 
@@ -320,117 +320,88 @@ def read_ruler(content: Content) -> Iterator[Sample]:
     task = re.sub(r"-\d+$", "", content.path.name.partition(".")[0])
     match = string_match_any if task.startswith("qa") else string_match_all
     lengths = [int(part) for part in content.path.parts if part.isdecimal() and int(part) >= 256]
-    for sample, _ in content.rows(RULER):
+    for sample, _ in content.samples(RULER):
         sample.task, sample.length = task, lengths[-1] if lengths else 0
         sample.scores = {SCORE: match(sample.answer, sample.expected)}
         yield sample
 
 
-def read_samples(content: Content, lines: Rows | None = None) -> Iterator[Sample]:
+def read_samples(content: Content, rows: Rows | None = None) -> Iterator[Sample]:
     """Read all lines of --samples-jsonl, as `plugins.report.sample_files` writes them."""
-    by_case: dict[str, list[tuple[Sample, dict[str, Any]]]] = {}
-    for sample, line in content.rows(OWN, lines):
-        by_case.setdefault(line["case"], []).append((sample, line))
+    by_case: dict[str, list[tuple[Sample, dict[str, Any]]]] = defaultdict(list)
+    for sample, line in content.samples(OWN, rows):
+        by_case[line["case"]].append((sample, line))
     for own in by_case.values():
-        case = _case_of(content, [line for _, line in own])
+        case = _case_of([line for _, line in own])
         for sample, line in own:
-            sample.case, sample.unit, sample.seed = case, "known", line.get("seed", 0)
+            sample.case, sample.unit = case, "known"
             sample.prompt = text_hash([case.version, sample.seed, sample.expected])
             sample.scores = {SCORE: from_points(line["score"])}
             yield sample
 
 
-def _case_of(content: Content, lines: list[dict[str, Any]]) -> Case:
-    """Return the case of some samples; files of earlier versions do not tell how many are planned."""
-    first, indices = lines[0], sorted(line["index"] for line in lines)
-    planned = first.get("planned", 0)
-    most = max(planned, 1 + indices[-1])
-    haystacks = {line["index"]: line["haystack"] for line in lines if line.get("haystack") is not None}
-    shares = any(haystack != index // first.get("group", 1) for index, haystack in haystacks.items())
+def _case_of(lines: list[dict[str, Any]]) -> Case:
+    """Return the case of some samples."""
+    first, haystacks = lines[0], {line["index"]: line["haystack"] for line in lines}
+    most = max(first["planned"], 1 + max(haystacks))
+    shares = any(haystack != index // first["group"] for index, haystack in haystacks.items())
     # Indices without a line have no text; none is read.
-    texts = [haystacks.get(index, 0) for index in range(most)] if first.get("shared_text") else []
-    known = {name: first[name] for name in ("suite", "category", "task", "length", "source")}
-    return content.converted(
-        known | {
-            "id": first["case"], "samples": most, "generation_tokens": 1, "group": first.get("group", 1),
-            "shares_haystacks": shares and not texts, "version": first.get("version", ""),
-            "only": [] if planned else indices, "texts": texts,
-        }, Case,
-    )  # fmt: skip
+    texts = [haystacks.get(index, 0) for index in range(most)] if first["shared_text"] else []
+    facts = {name: first[name] for name in ("suite", "category", "task", "length", "source", "version", "group")}
+    facts |= {"id": first["case"], "samples": most, "generation_tokens": 1, "texts": texts}
+    return msgspec.convert(facts | {"shares_haystacks": shares and not texts}, Case)
 
 
 def read_report(content: Content) -> Iterator[Sample]:
-    """Read the samples of all cases of a report from its journal."""
+    """Read the samples of a report, of its versions and seed, from its journal."""
     # Few comparisons need the journal.
-    from longctx.plugins.journal.file_system import JournalError
-    from longctx.plugins.journal.lines import Subject
+    from longctx.plugins.journal.lines import Subject, sample_key
     from longctx.plugins.journal.reading import SubjectReader
 
     try:
         report = parse_report(read_outside(content.path))
     except ValueError as error:
         raise ResultsError(f"{content.path}: is not a {REPORT_SCHEMA} ({error}); {WRITE_SAMPLES}") from error
-    model, folder = report.model, Path(report.run.journal)
+    if report.model.engine == RESULT_FILES:
+        # A report of this command may stand beside the results that it is about.
+        return
+    run, model, rows = report.run, report.model, []
     subject = Subject(model=model.name, fingerprint=model.fingerprint, execution=model.execution or {})
-    reader = SubjectReader(folder / subject.key)
-    try:
-        reader.refresh()
-    except JournalError as error:
-        raise ResultsError(f"{content.path}: its journal cannot be read ({error}); {WRITE_SAMPLES}") from error
-    lines = [("", line) for line in _journal_lines(report, reader.entries.values())]
-    if not lines:
-        raise ResultsError(f"{content.path}: its journal {folder} has none of its samples; {WRITE_SAMPLES}")
-    content.notes.extend(reader.damage)
-    yield from read_samples(content, lines)
-
-
-def _journal_lines(report: JsonReport, entries: Iterable[Any]) -> Iterator[dict[str, Any]]:
-    """Yield the samples that the journal has of a report's cases, of the same version and seed."""
-    from longctx.plugins.journal.lines import sample_key
-
-    seed = report.run.seed
+    reader = SubjectReader(Path(run.journal) / subject.key)
+    reader.refresh()
     for case in report.cases:
-        identity = report.run.samples, case.version, seed, case.task, case.length
+        identity = run.samples, case.version, run.seed, case.task, case.length
         is_shared = isinstance(case.haystacks, int) and case.haystacks < case.samples // case.group
-        own = [entry for entry in entries if entry.case == case.id]
+        own = [entry for entry in reader.entries.values() if entry.case == case.id]
         for entry in sorted(own, key=lambda entry: entry.index):
+            group = entry.index // case.group
             if entry.key == sample_key(*identity, entry.index):
-                haystack, _ = haystack_and_turn(entry.index // case.group)
-                yield structs.asdict(case) | {
-                    "case": case.id, "index": entry.index, "score": to_points(entry.score), "seed": seed,
+                facts = structs.asdict(case) | {
+                    "case": case.id, "index": entry.index, "score": to_points(entry.score), "seed": run.seed,
                     "answer": entry.outcome.generation.text, "references": entry.outcome.references,
-                    "haystack": haystack if is_shared else None,
+                    "haystack": haystack_and_turn(group)[0] if is_shared else group, "shared_text": False,
                 }  # fmt: skip
+                rows.append(("", facts))
+    if not rows:
+        raise ResultsError(f"{content.path}: its journal {run.journal} has none of its samples; {WRITE_SAMPLES}")
+    content.notes.extend(reader.damage)
+    yield from read_samples(content, rows)
 
 
-class Format(NamedTuple):
-    """A family of result files, told by the keys of its JSON object or first row."""
-
-    has_rows: bool
-    keys: str
-    read: Callable[[Content], Iterator[Sample]]
-
-
-FORMATS = {
-    "longctx samples": Format(True, "case index score suite fingerprint", read_samples),
-    "longctx report": Format(False, "schema model cases", read_report),
-    "lm-evaluation-harness": Format(True, "doc_id doc filtered_resps", read_lm_eval),
-    "inspect_ai": Format(False, "eval status", read_inspect),
-    "NeMo Evaluator": Format(True, "problem_idx reward", read_nemo),
-    "RULER": Format(True, "index input outputs pred", read_ruler),
-    "HELMET": Format(False, "args data metrics averaged_metrics", read_helmet),
-    "table": Format(True, "id score", read_table),
+FORMATS: Mapping[str, tuple[str, Callable[[Content], Iterator[Sample]]]] = {
+    "longctx samples": ("case index score suite fingerprint planned", read_samples),
+    "longctx report": ("schema model cases", read_report),
+    "lm-evaluation-harness": ("doc_id doc filtered_resps", read_lm_eval),
+    "inspect_ai": ("eval status", read_inspect),
+    "NeMo Evaluator": ("problem_idx reward", read_nemo),
+    "RULER": ("index input outputs pred", read_ruler),
+    "HELMET": ("args data metrics averaged_metrics", read_helmet),
+    "table": ("id score", read_table),
 }
-"""The formats by name, in the order in which they are tried."""
+"""The formats by name, in the order in which they are tried: the keys of an object or a first row, and the reader."""
 
 
-def format_of(content: Content) -> str | None:
-    """Return the name of a file's format; None for a file without samples, such as a report of this command."""
-    keys: Mapping[str, Any] = content.value if isinstance(content.value, dict) else {}
-    model = keys.get("model")
-    if isinstance(model, dict) and model.get("engine") == RESULT_FILES:
-        return None
-    for name, known in FORMATS.items():
-        if known.has_rows == (content.values is not None) and keys.keys() >= set(known.keys.split()):
-            return name
-    return None
+def format_of(value: object) -> str | None:
+    """Return the name of the format of a file that begins with a value; None for a file without samples."""
+    known = [name for name, (keys, _) in FORMATS.items() if isinstance(value, dict) and value.keys() >= {*keys.split()}]
+    return known[0] if known else None

@@ -7,15 +7,15 @@ import glob
 import io
 import json
 import math
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
-import msgspec
-
-from longctx.ci.gate.formats import FORMATS, Content, ResultsError, Sample, format_of
+from longctx.ci.gate.formats import FORMATS, Content, Place, ResultsError, Sample, format_of, read_table
 from longctx.fixtures.outside_files import MIB, errors_as, expanded, read_outside
 from longctx.fixtures.shown_text import known_names, visible_line
 from longctx.plugins.report.tables import counted
@@ -35,8 +35,6 @@ LOWER_IS_BETTER = frozenset({
 WRITTEN = "give a file, a folder or a glob of results"
 TRUTH = {"true": 1.0, "false": 0.0}
 
-Place = tuple[str, int]
-"""A task and a length in tokens."""
 Source = str | Path | Sequence[Mapping[str, object]]
 """A file, a folder or a glob of results, or the rows of a table: id, score and more, as a CSV file has them."""
 
@@ -62,7 +60,7 @@ class Results:
     """The name of the format."""
     samples: Mapping[Place, Mapping[str, Sample]]
     """By task and length, the samples by identity."""
-    notes: tuple[str, ...] = ()
+    notes: Sequence[str]
 
 
 def load(source: Source, reading: Reading, *, role: str) -> Results:
@@ -74,39 +72,40 @@ def load(source: Source, reading: Reading, *, role: str) -> Results:
     else:
         name, kind = role.lower(), "table"
         rows = [(f", row {number}", row) for number, row in enumerate(source, 1)]
-        path = Path(name)
-        files = {path: list(FORMATS[kind].read(Content(path=path, value=None, values=rows)))}
-    chosen = _newest(files, name, notes)
-    metrics = _metrics(chosen, reading, name)
-    lower: set[str] = set()
+        table = list(read_table(Content(path=Path(name), first=None, rows=rows, notes=notes)))
+        files = {Path(name): table} if table else {}
     samples: dict[Place, dict[str, Sample]] = {}
-    for place, own in chosen.items():
-        metric = metrics[place[0]]
-        if reading.lower_is_better or metric.partition(",")[0].lower() in LOWER_IS_BETTER:
-            lower.add(metric)
+    lower = set()
+    for place, own in _newest(files, name, notes).items():
+        metric = _metric(place[0], own, reading, name)
+        is_lower = reading.lower_is_better or metric.partition(",")[0].lower() in LOWER_IS_BETTER
         known: dict[str, Sample] = {}
-        attempts: dict[str, dict[int | str, float]] = {}
+        attempts: dict[str, list[Sample]] = defaultdict(list)
+        twins: dict[str, dict[int | str, int]] = defaultdict(dict)
         for sample in own:
             if metric in sample.scores:
-                identity = _identity(sample, known)
-                try:
-                    share = _share(sample.scores[metric], reading)
-                except ValueError as error:
-                    raise ResultsError(f"{name}: {metric} of sample {sample.id} of {place[0]} is {error}") from None
-                sample.score = 1 - share if metric in lower else share
-                first = known.setdefault(identity, sample)
-                if first is not sample:
-                    scores = attempts.setdefault(identity, {first.repeat: first.score})
-                    if sample.repeat in scores:
-                        raise ResultsError(f"{name}: sample {sample.id} of {place[0]} occurs twice; remove one of them")
-                    scores[sample.repeat] = sample.score
-                    first.score = math.fsum(scores.values()) / len(scores)
+                share = _share(sample, metric, reading, name)
+                sample.score = 1 - share if is_lower else share
+                identity = sample.key
+                if sample.document:
+                    # Equal documents are numbered.
+                    number = twins[identity].setdefault(sample.id, len(twins[identity]))
+                    identity = f"{identity} {number}"
+                if known.setdefault(identity, sample) is not sample:
+                    attempts[identity].append(sample)
+        for identity, others in attempts.items():
+            first = known[identity]
+            scores = {sample.repeat: sample.score for sample in (first, *others)}
+            if len(scores) <= len(others):
+                raise ResultsError(f"{name}: sample {first.id} of {place[0]} occurs twice; remove one of them")
+            first.score = fmean(scores.values())
         if known:
             samples[place] = known
+            lower |= {metric} if is_lower else set()
     if not samples:
         raise ResultsError(f"{name}: has no scored sample; {WRITTEN}")
     notes += [f"{name}: less is better of {metric}, so what is missing to the worst counts" for metric in sorted(lower)]
-    return Results(name=name, kind=kind, samples=samples, notes=tuple(notes))
+    return Results(name=name, kind=kind, samples=samples, notes=notes)
 
 
 def _paths(source: str | Path, role: str) -> list[Path]:
@@ -128,92 +127,76 @@ def _paths(source: str | Path, role: str) -> list[Path]:
 
 def _files(paths: Sequence[Path], name: str, notes: list[str]) -> tuple[str, dict[Path, list[Sample]]]:
     """Return the format of all files and what they hold. Files of a folder that are none of results are left out."""
-    files: dict[str, dict[Path, list[Sample]]] = {}
-    notes_of: dict[str, list[str]] = {}
+    files: dict[str, dict[Path, list[Sample]]] = defaultdict(dict)
     for path in paths:
-        content = read_content(path)
-        kind = format_of(content)
-        if kind is not None:
-            with errors_as(ResultsError, f"{path} as {kind}", "write it again"):
-                files.setdefault(kind, {})[path] = list(FORMATS[kind].read(content))
-            notes_of.setdefault(kind, []).extend(f"{path}: {note}" for note in content.notes)
+        with errors_as(ResultsError, path, "write it again"):
+            rows = _rows(path)
+            place, first = next(rows, ("", None))
+            kind = format_of(first)
+            if kind is not None:
+                content = Content(path=path, first=first, rows=chain([(place, first)], rows), notes=notes)
+                if samples := list(FORMATS[kind][1](content)):
+                    files[kind][path] = samples
     if "longctx report" in files:
         # A run writes both, and the report knows more of it.
         files.pop("longctx samples", None)
     if len(files) > 1:
         raise ResultsError(f"{name}: holds results of {' and '.join(sorted(files))}; name the files of one of them")
-    if not files and paths[0].suffix in (".gz", ".zst", ".xz", ".bz2"):
-        raise ResultsError(f"{name}: is compressed; unpack it first")
     if not files:
-        keys = [*content.value][:MOST_SHOWN] if isinstance(content.value, dict) else []
+        keys = [*first][:MOST_SHOWN] if isinstance(first, dict) else []
         found = f" (found: {', '.join(map(visible_line, keys))})" if keys else ""
         raise ResultsError(
             f"{name}: has no results of a known format{found}; known are {', '.join(FORMATS)} (id, score); of "
             "lm-evaluation-harness give the samples of --log_samples"
         )
-    ((kind, read),) = files.items()
-    notes += notes_of[kind]
-    return kind, read
+    return next(iter(files.items()))
 
 
-def read_content(path: Path) -> Content:
-    """Read a file as far as its format can be told; raise ResultsError for one that cannot be read."""
+def _rows(path: Path) -> Iterator[tuple[str, Any]]:
+    """Yield the values of a file, each after its place; raise ResultsError for a file that cannot be read."""
     try:
         data = read_outside(path, limit_bytes=LIMIT_BYTES)
     except OSError as error:
         raise ResultsError(f"{path}: cannot be read ({error.strerror or error}); {WRITTEN}") from error
+    if path.suffix in (".gz", ".zst", ".xz", ".bz2"):
+        raise ResultsError(f"{path}: is compressed; unpack it first")
     text = data.lstrip()
     if not text:
         raise ResultsError(f"{path}: is empty; {WRITTEN}")
-    if data.startswith(b"PK"):
-        with errors_as(ResultsError, path, "write it again"):
-            if (log := _unpacked(path, data)) is not None:
-                return Content(path=path, value=log)
-    if text[:1] not in (b"{", b"["):
-        header = data.partition(b"\n")[0].decode("utf-8-sig", "replace")
-        separator = max(SEPARATORS, key=header.count)
-        columns = {name.strip(' "\r\t').lower(): None for name in header.split(separator)}
-        return Content(path=path, value=columns, values=_csv_rows(path, data, separator))
-    try:
-        value = _json(text)
-    except ValueError as error:
-        lines = [line for line in text.split(b"\n") if line.strip()]
-        try:
-            first = _json(lines[0])
-        except ValueError:
-            raise ResultsError(f"{path}: is no JSON ({error}); write it again") from error
-        notes: list[str] = []
-        return Content(path=path, value=first, values=_json_rows(path, lines, text.endswith(b"\n"), notes), notes=notes)
-    is_row = path.suffix == ".jsonl" or (isinstance(value, dict) and value.keys() >= {"id", "score"})
-    rows = value if isinstance(value, list) else [value] if is_row else []
-    return Content(path=path, value=rows[0] if rows else value, values=[("", row) for row in rows] or None)
+    if data.startswith(b"PK\x03\x04"):
+        yield "", _unpacked(path)
+    elif text[:1] in (b"{", b"["):
+        yield from _json_rows(path, text)
+    else:
+        yield from _csv_rows(path, data.decode("utf-8-sig"))
 
 
 def _json(text: bytes) -> Any:
-    """Return the value of a JSON text; raise ValueError. Python writes NaN and Infinity, which JSON does not have."""
-    try:
-        return msgspec.json.decode(text)
-    except (ValueError, RecursionError):
-        pass
+    """Return the value of a JSON text, in which Python writes NaN too; raise ValueError."""
     try:
         return json.loads(text)
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
 
 
-def _json_rows(path: Path, lines: Sequence[bytes], is_ended: bool, notes: list[str]) -> Iterator[tuple[str, object]]:
-    for number, line in enumerate(lines, 1):
-        try:
-            yield f", line {number}", _json(line)
-        except ValueError as error:
-            if number == len(lines) and not is_ended:
-                notes.append("its last line is torn, as an interrupted program leaves it")
-            else:
+def _json_rows(path: Path, text: bytes) -> Iterator[tuple[str, Any]]:
+    """Yield the parts of a list, the only value of a file, or the value of each of its lines."""
+    try:
+        value = _json(text)
+    except ValueError:
+        for number, line in enumerate(text.split(b"\n"), 1):
+            try:
+                if line.strip():
+                    yield f", line {number}", _json(line)
+            except ValueError as error:
                 raise ResultsError(f"{path}, line {number}: cannot be read ({error}); write it again") from error
+    else:
+        yield from [("", row) for row in (value if isinstance(value, list) else [value])]
 
 
-def _csv_rows(path: Path, data: bytes, separator: str) -> Iterator[tuple[str, object]]:
-    reader = csv.reader(io.StringIO(data.decode("utf-8-sig"), newline=""), delimiter=separator, strict=True)
+def _csv_rows(path: Path, text: str) -> Iterator[tuple[str, object]]:
+    separator = max(SEPARATORS, key=text.partition("\n")[0].count)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
     try:
         names = [name.strip().lower() for name in next(reader)]
         if twice := [name for name in names if names.count(name) > 1]:
@@ -227,115 +210,86 @@ def _csv_rows(path: Path, data: bytes, separator: str) -> Iterator[tuple[str, ob
         raise ResultsError(f"{path}, line {reader.line_num}: no CSV ({error}); write it again") from error
 
 
-def _unpacked(path: Path, data: bytes) -> Any:
-    """Return the log of inspect_ai in an archive; None if it is none.
-
-    inspect_ai itself reads one that is packed by a method that Python does not know.
-    """
+def _unpacked(path: Path) -> Any:
+    """Return the log of inspect_ai in an archive; inspect_ai itself reads one that is packed in its own way."""
     # Few results are archives.
     import zipfile
 
-    if not zipfile.is_zipfile(io.BytesIO(data)):
-        return None
     try:
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        with zipfile.ZipFile(path) as archive:
             names = archive.namelist()
             if HEADER not in names:
                 raise ResultsError(f"{path}: has no {HEADER}, as an interrupted log; run the task again")
-            value = _json(archive.read(HEADER))
-            value["samples"] = [_json(archive.read(name)) for name in sorted(names) if name.startswith("samples/")]
-            return value
+            samples = [_json(archive.read(name)) for name in sorted(names) if name.startswith("samples/")]
+            return _json(archive.read(HEADER)) | {"samples": samples}
     except NotImplementedError:
-        try:
+        with errors_as(ResultsError, path, "install inspect_ai, or give `inspect log dump`"):
             from inspect_ai.log import read_eval_log
-        except ImportError:
-            raise ResultsError(
-                f"{path}: is packed in a way that needs inspect_ai; install it, or give `inspect log dump`"
-            ) from None
-        return _json(read_eval_log(str(path)).model_dump_json().encode())
+
+            return _json(read_eval_log(str(path)).model_dump_json().encode())
 
 
 def _newest(files: Mapping[Path, Sequence[Sample]], name: str, notes: list[str]) -> dict[Place, list[Sample]]:
-    """Return the samples of the newest run of every task, and note the older ones.
+    """Return the samples of the newest runs by task, and note the files of older ones.
 
     Files without a common sample are the parts of one run. Of several files, each names the task of its samples that
     have none.
     """
-    parts: dict[Place, dict[Path, list[Sample]]] = {}
+    chosen: dict[Place, list[Sample]] = defaultdict(list)
+    known: dict[tuple[Place, str, str], Path] = {}
+    older = set()
     for path, samples in files.items():
-        named = path.name.partition(".")[0] if len(files) > 1 else ALL
         for sample in samples:
-            task = named if sample.task in (None, "") else str(sample.task)
-            parts.setdefault((task, int(sample.length or 0)), {}).setdefault(path, []).append(sample)
-    chosen: dict[Place, list[Sample]] = {}
-    left_out: set[str] = set()
-    for place, of_file in parts.items():
-        known: dict[tuple[str, str], Path] = {}
-        for path, own in sorted(of_file.items(), key=lambda part: part[1][0].stamp, reverse=True):
-            # A single file has no others to know.
-            twins = own if len(of_file) > 1 else ()
-            keys = {(sample.document or str(sample.id), str(sample.repeat)) for sample in twins}
-            newer = next((known[key] for key in keys if key in known), None)
-            if newer is None:
-                chosen.setdefault(place, []).extend(own)
-                known |= dict.fromkeys(keys, path)
-            elif of_file[newer][0].stamp != own[0].stamp:
-                left_out.add(str(path))
-            else:
-                raise ResultsError(f"{name}: {place[0]} is in {newer} and in {path}; name the files of one run")
-    if left_out:
-        notes.append(f"{name}: older runs are left out: {counted(sorted(left_out), MOST_NAMED)}")
+            if sample.task in (None, ""):
+                sample.task = path.name.partition(".")[0] if len(files) > 1 else ALL
+    for path, samples in sorted(files.items(), key=lambda file: file[1][0].stamp, reverse=True):
+        # A single file has no others to know.
+        compared = samples if len(files) > 1 else ()
+        keys = {(sample.place, sample.key, str(sample.repeat)) for sample in compared}
+        twin = next((key for key in keys if key in known), None)
+        if twin is None:
+            known |= dict.fromkeys(keys, path)
+        elif files[known[twin]][0].stamp != samples[0].stamp:
+            older.add(path)
+        else:
+            raise ResultsError(f"{name}: {twin[0][0]} is in {known[twin]} and in {path}; name the files of one run")
+    for path, samples in files.items():
+        for sample in () if path in older else samples:
+            chosen[sample.place].append(sample)
+    if older:
+        notes.append(f"{name}: older runs are left out: {counted(sorted(map(str, older)), MOST_NAMED)}")
     return chosen
 
 
-def _identity(sample: Sample, known: Mapping[str, Sample]) -> str:
-    """Return what identifies a sample: the hash of its document, else its id. Equal documents are numbered."""
-    if not sample.document:
-        return str(sample.id)
-    identity, number = sample.document, 1
-    while identity in known and known[identity].id != sample.id:
-        number += 1
-        identity = f"{sample.document} {number}"
-    return identity
-
-
-def _metrics(chosen: Mapping[Place, Sequence[Sample]], reading: Reading, name: str) -> dict[str, str]:
-    """Return the metric of every task that is compared.
+def _metric(task: str, samples: Sequence[Sample], reading: Reading, name: str) -> str:
+    """Return the metric of a task that is compared; empty if its samples have none.
 
     A name without its filter, such as `exact_match`, is enough where a task has it with one filter only.
     """
-    known: dict[str, dict[str, None]] = {}
-    main = {}
-    for (task, _), samples in chosen.items():
-        main[task] = samples[0].main
-        known.setdefault(task, {}).update(dict.fromkeys(chain.from_iterable(sample.scores for sample in samples)))
-    compared = {}
-    for task, metrics in known.items():
-        named: list[str] = []
-        for wanted in reading.metrics:
-            named = named or [metric for metric in metrics if metric == wanted]
-            named = named or [metric for metric in metrics if metric.partition(",")[0] == wanted]
-        if reading.metrics and not named:
-            wanted = reading.metrics[0]
-            raise ResultsError(f"--metric: {name} has no {wanted!r} of {task}; {known_names(wanted, metrics)}")
-        possible = named or [metric for metric in metrics if metric == main[task]] or list(metrics)
-        if len(possible) > 1:
-            raise ResultsError(f"{name}: {task} has {', '.join(possible)}; choose one with --metric")
-        # Without a score, the task is left out.
-        compared[task] = possible[0] if possible else ""
-    return compared
+    metrics = list(dict.fromkeys(chain.from_iterable(sample.scores for sample in samples)))
+    named: list[str] = []
+    for wanted in reading.metrics:
+        named = named or [metric for metric in metrics if wanted in (metric, metric.partition(",")[0])]
+    if reading.metrics and not named:
+        wanted = reading.metrics[0]
+        raise ResultsError(f"--metric: {name} has no {wanted!r} of {task}; {known_names(wanted, metrics)}")
+    possible = named or [metric for metric in metrics if metric == samples[0].main] or metrics
+    if len(possible) > 1:
+        raise ResultsError(f"{name}: {task} has {', '.join(possible)}; choose one with --metric")
+    return possible[0] if possible else ""
 
 
-def _share(score: Any, reading: Reading) -> float:
-    """Return a score from 0 to 1; raise ValueError for one that is none."""
+def _share(sample: Sample, metric: str, reading: Reading, name: str) -> float:
+    """Return a score of a sample from 0 to 1; raise ResultsError for one that is none."""
+    score, scale = sample.scores[metric], 1.0 if reading.scale is None else reading.scale
     try:
         number = float(score)
     except (TypeError, ValueError):
         number = TRUTH.get(str(score).strip().lower(), math.nan)
-    scale = 1.0 if reading.scale is None else reading.scale
-    if not math.isfinite(number):
-        raise ValueError(f"{str(score)[:40]}; write a number")
-    if not 0 <= number <= scale:
+    if 0 <= number <= scale:
+        return number / scale
+    fault = "; write a number"
+    if math.isfinite(number):
         advice = "give --scale with the best score, such as --scale 100" if reading.scale is None else "see --scale"
-        raise ValueError(f"{str(score)[:40]}, not from 0 to {scale:g}; {advice}")
-    return number / scale
+        fault = f", not from 0 to {scale:g}; {advice}"
+    raise ResultsError(f"{name}: {metric} of sample {sample.id} of {sample.task} is {str(score)[:40]}{fault}")

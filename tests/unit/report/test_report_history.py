@@ -24,7 +24,6 @@ from longctx.plugins.report.history import (
     steps_page,
 )
 from longctx.plugins.report.scalars import ScalarsError, check_extra, scalars, write_tensorboard
-from longctx.plugins.reports import _write_json
 from tests.helpers.pages import tables_of
 from tests.helpers.reports import run_summary
 from tests.helpers.runs import SCHEMA
@@ -43,20 +42,24 @@ def test_the_step_comes_from_the_option_or_else_from_the_path() -> None:
     Draft202012Validator(SCHEMA).validate(report_data(named))
 
 
+def write_json(path: Path, written: JsonReport) -> None:
+    path.write_text(json.dumps(report_data(written)))
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A folder with three steps, one of them twice, a report without a step, and files that are no reports."""
     for number, step in enumerate((3000, 1000, 2000)):
         written = report(step=step)
-        _write_json(tmp_path / f"{number}.json", written)
+        write_json(tmp_path / f"{number}.json", written)
         run = replace(written.run, started="2020-01-01T00:00:00+00:00")
         written = replace(written, run=run, ruler=replace(written.ruler, effective_length=4))
         if step == 2000:
-            _write_json(tmp_path / "older.json", written)
+            write_json(tmp_path / "older.json", written)
     (tmp_path / "below").mkdir()
     unnamed = report(suite="ruler", model_path="/m/llama")
-    _write_json(tmp_path / "below" / "checkpoint-4000.json", unnamed)
-    _write_json(tmp_path / "none.json", unnamed)
+    write_json(tmp_path / "below" / "checkpoint-4000.json", unnamed)
+    write_json(tmp_path / "none.json", unnamed)
     (tmp_path / "other.json").write_text('{"schema": "else"}')
     (tmp_path / "list.json").write_text("[1]")
     (tmp_path / "torn.json").write_text('{"schema": "longctx-rep')
@@ -103,7 +106,7 @@ def test_a_report_that_is_torn_newer_or_faulty_is_left_out_by_name(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     whole = report_data(report(step=1000))
-    _write_json(tmp_path / "whole.json", report(step=1000))
+    write_json(tmp_path / "whole.json", report(step=1000))
     (tmp_path / "torn.json").write_text(json.dumps(whole)[:-99])
     (tmp_path / "empty.json").write_text("")
     (tmp_path / "newer.json").write_text(json.dumps({**whole, "schema": "longctx-report/2"}))
@@ -160,7 +163,7 @@ def test_a_dashboard_that_is_not_installed_is_a_one_line_error(monkeypatch: pyte
 def test_the_history_links_to_the_pages_of_reports(tmp_path: Path) -> None:
     (tmp_path / "runs").mkdir()
     for step in (1000, 2000):
-        _write_json(tmp_path / "runs" / f"step-{step}.json", report(step=step))
+        write_json(tmp_path / "runs" / f"step-{step}.json", report(step=step))
     (tmp_path / "runs" / "step-1000.html").touch()
     assert main([str(tmp_path / "runs"), "--out", str(tmp_path / "index.html")]) == 0
     text = (tmp_path / "index.html").read_text(encoding="utf-8")
@@ -170,7 +173,7 @@ def test_the_history_links_to_the_pages_of_reports(tmp_path: Path) -> None:
 
 def test_the_history_draws_the_values_of_gates_with_what_they_require(tmp_path: Path) -> None:
     for step in (1, 2):
-        _write_json(tmp_path / f"{step}.json", document(run_summary(samples=6, suite="ruler", step=step, paired=True)))
+        write_json(tmp_path / f"{step}.json", document(run_summary(samples=6, suite="ruler", step=step, paired=True)))
     reports, _ = by_step(read_documents(tmp_path)[0], tmp_path)
     tracks = {track.name: track for track in gate_tracks(reports)}
     assert tracks

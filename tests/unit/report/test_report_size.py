@@ -19,10 +19,9 @@ from pathlib import Path
 from tests.helpers.reports import cases_of, run_summary, options_of, result_of
 from tests.helpers.peak_memory import peak_mebibytes
 from longctx.plugins.report.document import document
-from longctx.plugins.report.html.page import page
-from longctx.plugins.report.markdown import markdown
-from longctx.plugins.reports import write, _write_json
 from longctx.plugins.report.terminal import terminal_summary
+from longctx.plugins.report.texts import report_text
+from longctx.plugins.reports import write
 
 folder, lengths = Path(sys.argv[1]), tuple(2048 * 2**doublings for doublings in range(8))
 cases = cases_of(options_of(samples=500, lengths=lengths))
@@ -33,9 +32,8 @@ results = {case.id: replace(by_task[case.task], case=case) for case in cases}
 run = run_summary(samples=500, lengths=lengths, paired=True, results=results)
 before = time.process_time()
 written = document(run)
-write(folder / "report.html", page(written, run))
-write(folder / "report.md", markdown(written))
-_write_json(folder / "report.json", written)
+for name in ("html", "md", "json"):
+    write(folder / f"report.{name}", report_text(f"--report-{name}", run, written))
 terminal_summary(written)
 samples = sum(case.samples for case in written.cases)
 print(json.dumps([samples, time.process_time() - before, peak_mebibytes()]))
