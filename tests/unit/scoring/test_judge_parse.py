@@ -58,18 +58,6 @@ def test_a_reply_is_a_verdict_or_unreadable_and_nothing_else(text: str) -> None:
     assert "\n" not in problem
 
 
-@given(st.dictionaries(st.sampled_from(["fluency", "correctness", "x", ""]), VALUES))
-def test_a_verdict_has_exactly_the_keys_with_whole_numbers_in_range(parsed: dict[str, Any]) -> None:
-    right = set(parsed) == set(LIMITS) and all(
-        type(value) is int and 0 <= value <= LIMITS[name] for name, value in parsed.items()
-    )
-    if right:
-        assert read_verdict(json.dumps(parsed), LIMITS) == parsed
-    else:
-        with pytest.raises(UnreadableReply):
-            read_verdict(json.dumps(parsed), LIMITS)
-
-
 @pytest.mark.parametrize(
     "reply",
     [

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 
 import pytest
 from hypothesis import given, settings
@@ -24,34 +23,6 @@ OUTPUTS = st.lists(
 
 
 # --- rankings ---
-
-
-def walked_runs(output: str) -> list[str]:
-    """Every run of `id > id > …`: numbers with nothing but one `>` between them."""
-    text = "".join(letter for letter in output if letter not in "[]:").lower().replace("id", "")
-    runs: list[list[int]] = []
-    for number in re.finditer(r"\d+", text):
-        start, end = number.span()
-        if runs and text[runs[-1][1] : start].strip() == ">":
-            runs[-1][1] = end
-        else:
-            runs.append([start, end])
-    return [text[start:end] for start, end in runs]
-
-
-@given(OUTPUTS)
-def test_a_ranking_is_the_longest_run_with_first_mentions(output: str) -> None:
-    runs = walked_runs(output)
-    longest = max(runs, key=len, default="")
-    assert parse_ranking(output) == first_mentions(longest)
-
-
-def first_mentions(run: str) -> tuple[str, ...]:
-    names: list[str] = []
-    for part in run.split(">"):
-        if part.strip() and part.strip() not in names:
-            names.append(part.strip())
-    return tuple(names)
 
 
 @pytest.mark.parametrize(

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from transformers import AutoTokenizer
 from transformers.models.auto.tokenization_auto import MODELS_WITH_INCORRECT_HUB_TOKENIZER_CLASS
 
 from longctx.fixtures.tokenization import load
 from longctx.fixtures.tokenization.load import TokenizerError, is_plain, load_tokenizer
 from tests.helpers.runs import calibration_checkpoint
-from tests.helpers.tiny_tokenizers import EOS, KINDS, byte_level, formatter
+from tests.helpers.tiny_tokenizers import KINDS, byte_level, formatter
 
 TEMPLATE = "{{ bos_token }}{% for m in messages %}[{{ m['role'] }}] {{ m['content'] }}\n{% endfor %}"
 TURN = [{"role": "user", "content": "Two\nlines of 17 words."}]
@@ -32,9 +29,6 @@ MODELS: tuple[Mapping[str, Any] | None, ...] = (
     {"model_type": "gpt2"},
     {"model_type": "t5", "tokenizer_class": "T5Tokenizer"},
     {"model_type": "known to nobody"},
-)
-TEXTS = st.text(st.characters(codec="utf-8"), max_size=60) | st.sampled_from(
-    ("<s> a", f"{EOS}{EOS} b", "<extra>x", " ")
 )
 
 
@@ -82,25 +76,6 @@ def test_the_calibration_tokenizer_is_plain(spec: str) -> None:
     assert plain.backend_tokenizer.to_str() == loaded.backend_tokenizer.to_str()
     assert (plain.chat_template, plain.special_tokens_map) == (loaded.chat_template, loaded.special_tokens_map)
     assert type(plain) is type(loaded)
-
-
-@cache
-def both(kind: str, folder: Path) -> tuple[Any, Any]:
-    saved(folder, kind, {"model_type": "llama"}, tokenizer_class="TokenizersBackend")
-    return load_tokenizer(str(folder)), automatic(folder)
-
-
-@pytest.mark.parametrize("kind", FAST)
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
-@given(text=TEXTS)
-def test_plain_and_automatic_tokenizers_read_and_write_alike(
-    tmp_path_factory: pytest.TempPathFactory, kind: str, text: str
-) -> None:
-    plain, loaded = both(kind, tmp_path_factory.getbasetemp() / f"plain {kind}")
-    for special in (False, True):
-        ids = plain(text, add_special_tokens=special)["input_ids"]
-        assert ids == loaded(text, add_special_tokens=special)["input_ids"]
-        assert plain.decode(ids, skip_special_tokens=special) == loaded.decode(ids, skip_special_tokens=special)
 
 
 @pytest.mark.parametrize(
