@@ -44,8 +44,6 @@ KINDS: Mapping[str, Kind] = {
     "journal header": journal_files("*.json"),
     "watch history": report_kinds.watch_history,
     "published data": report_kinds.data_files,
-    "stored judge replies": report_kinds.replies,
-    "judge replies": option_kinds.judge_replies,
     "option values": option_kinds.option_values,
     "options of commands": option_kinds.watch_options,
     "environment": option_kinds.environment,

@@ -1,15 +1,12 @@
-"""Malformed options, files of the user's, environment variables, and replies of servers."""
+"""Malformed options, files of the user's, and environment variables."""
 
 from __future__ import annotations
 
 import json
-import socket
-import threading
-from contextlib import closing, suppress
 from pathlib import Path
 from random import Random
 
-from tests.fuzz.mutations import ODD_VALUES, mutate_bytes, mutate_json
+from tests.fuzz.mutations import ODD_VALUES, mutate_bytes
 from tests.fuzz.programs import SMALL, Command, Kind, Program, Sound, suite
 from tests.helpers.paths import REPOSITORY
 
@@ -35,14 +32,6 @@ VARIABLES = (
     "ALL_PROXY", "SSL_CERT_FILE", "NO_COLOR", "TZ", "HOME", "TMPDIR",
     "TOKENIZERS_PARALLELISM",
 )  # fmt: skip
-JUDGE_REPLY = {
-    "id": "1", "object": "chat.completion", "created": 1, "model": "m",
-    "usage": {"prompt_tokens": 5, "completion_tokens": 3, "total_tokens": 8},
-    "choices": [
-        {"index": 0, "finish_reason": "stop",
-         "message": {"role": "assistant", "content": 'It agrees.\n{"fluency": 1, "correctness": 2}'}}
-    ],
-}  # fmt: skip
 
 
 def toml_file(option: str, source: str) -> Kind:
@@ -107,46 +96,3 @@ def watch_options(random: Random, sound: Sound, folder: Path) -> Program:
             Command("longctx.fixtures.calibration", (word, str(folder / "built"))),
         )
     )  # fmt: skip
-
-
-def judge_replies(random: Random, sound: Sound, folder: Path) -> Program:
-    """Answer a question of the judge with a malformed reply."""
-    body = mutate_json(random, JUDGE_REPLY)
-    reply = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n" + body
-    reply = mutate_bytes(random, reply) if random.random() < 0.3 else reply
-
-    def ask() -> int:
-        from longctx.fixtures.cli import report_wrong_use
-        from longctx.fixtures.scoring.judge import Judge, JudgedAnswer, JudgeError, JudgeSettings
-
-        settings = JudgeSettings(model="m", url=f"http://{_serve(reply)}/v1", timeout_seconds=1, retries=0, rereads=0)
-        question = JudgedAnswer(question="Where did she go?", references=("the sea",), answer="To the sea.")
-        try:
-            with closing(Judge(settings, None)) as judge:
-                judge.decide(question)
-        except JudgeError as error:
-            return report_wrong_use(str(error))
-        return 0
-
-    return ask
-
-
-def _serve(reply: bytes) -> str:
-    """Answer every connection with the same bytes, in a thread that ends with the process; return host and port."""
-    listener = socket.create_server(("127.0.0.1", 0))
-
-    def serve() -> None:
-        while True:
-            connection, _ = listener.accept()
-            with connection, suppress(OSError):
-                connection.settimeout(0.3)
-                received = b""
-                while not received.endswith(b"}"):
-                    part = connection.recv(65_536)
-                    received += part
-                    if not part:
-                        break
-                connection.sendall(reply)
-
-    threading.Thread(target=serve, daemon=True).start()
-    return f"127.0.0.1:{listener.getsockname()[1]}"

@@ -10,7 +10,7 @@ from random import Random
 from longctx.ci.bisect.compare import Bounds
 from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
 from longctx.fixtures.seeding import stable_hash
-from tests.fuzz.mutations import ODD_TEXTS, mutate_bytes, mutate_json
+from tests.fuzz.mutations import mutate_bytes, mutate_json
 from tests.fuzz.programs import SMALL, Command, Kind, Program, Sound, suite
 
 SQUAD = {
@@ -138,21 +138,3 @@ def data_files(random: Random, sound: Sound, folder: Path) -> Program:
         f"--model={sound.checkpoint}", f"--data-dir={folder / 'data'}", *options, "-k", case, "-p", "no:xdist",
         "--preflight",
     )  # fmt: skip
-
-
-def replies(random: Random, sound: Sound, folder: Path) -> Program:
-    """Malform stored replies of a judge, which are listed and pruned with the journal."""
-    copy = folder / "journal"
-    shutil.copytree(sound.journal, copy)
-    file = copy / "judge" / "judge-x.jsonl"
-    file.parent.mkdir(parents=True, exist_ok=True)
-    line = {"key": "0" * 32, "reply": '{"fluency": 1, "correctness": 3}'}
-    file.write_bytes(mutate_json(random, line) + b"\n" + random.choice(ODD_TEXTS) + b"\n")
-
-    def read_replies() -> int:
-        from longctx.plugins.journal import JudgeReplies
-
-        JudgeReplies(copy, None).get("1" * 32)
-        return Command("longctx.plugins.journal", (str(copy),))()
-
-    return read_replies
