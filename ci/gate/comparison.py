@@ -24,13 +24,13 @@ from longctx.fixtures.records import (
     Case,
     CaseResult,
     EngineFacts,
+    FailureKind,
     Generation,
     Options,
     Outcome,
     Score,
 )
 from longctx.fixtures.records.report import RESULT_FILES
-from longctx.fixtures.records.results import FailureKind
 from longctx.plugins.config.run_facts import Baseline, RunFacts
 from longctx.plugins.report.document import RunSummary
 from longctx.plugins.report.tables import counted, plural

@@ -399,9 +399,3 @@ FORMATS: Mapping[str, tuple[str, Callable[[Content], Iterator[Sample]]]] = {
     "table": ("id score", read_table),
 }
 """The formats by name, in the order in which they are tried: the keys of an object or a first row, and the reader."""
-
-
-def format_of(value: object) -> str | None:
-    """Return the name of the format of a file that begins with a value; None for a file without samples."""
-    known = [name for name, (keys, _) in FORMATS.items() if isinstance(value, dict) and value.keys() >= {*keys.split()}]
-    return known[0] if known else None

@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from longctx.ci.gate.formats import FORMATS, Content, Place, ResultsError, Sample, format_of, read_table
+from longctx.ci.gate.formats import FORMATS, Content, Place, ResultsError, Sample, read_table
 from longctx.fixtures.outside_files import MIB, errors_as, expanded, read_outside
 from longctx.fixtures.shown_text import known_names, visible_line
 from longctx.plugins.report.tables import counted
@@ -132,7 +132,8 @@ def _files(paths: Sequence[Path], name: str, notes: list[str]) -> tuple[str, dic
         with errors_as(ResultsError, path, "write it again"):
             rows = _rows(path)
             place, first = next(rows, ("", None))
-            kind = format_of(first)
+            keys = (first if isinstance(first, dict) else {}).keys()
+            kind = next((name for name, (needed, _) in FORMATS.items() if keys >= {*needed.split()}), None)
             if kind is not None:
                 content = Content(path=path, first=first, rows=chain([(place, first)], rows), notes=notes)
                 if samples := list(FORMATS[kind][1](content)):
@@ -143,8 +144,7 @@ def _files(paths: Sequence[Path], name: str, notes: list[str]) -> tuple[str, dic
     if len(files) > 1:
         raise ResultsError(f"{name}: holds results of {' and '.join(sorted(files))}; name the files of one of them")
     if not files:
-        keys = [*first][:MOST_SHOWN] if isinstance(first, dict) else []
-        found = f" (found: {', '.join(map(visible_line, keys))})" if keys else ""
+        found = f" (found: {', '.join(map(visible_line, [*keys][:MOST_SHOWN]))})" if keys else ""
         raise ResultsError(
             f"{name}: has no results of a known format{found}; known are {', '.join(FORMATS)} (id, score); of "
             "lm-evaluation-harness give the samples of --log_samples"
@@ -171,23 +171,15 @@ def _rows(path: Path) -> Iterator[tuple[str, Any]]:
         yield from _csv_rows(path, data.decode("utf-8-sig"))
 
 
-def _json(text: bytes) -> Any:
-    """Return the value of a JSON text, in which Python writes NaN too; raise ValueError."""
-    try:
-        return json.loads(text)
-    except RecursionError as error:
-        raise ValueError("nested too deeply") from error
-
-
 def _json_rows(path: Path, text: bytes) -> Iterator[tuple[str, Any]]:
-    """Yield the parts of a list, the only value of a file, or the value of each of its lines."""
+    """Yield the parts of a list, the only value of a file, or the value of each of its lines. Python writes NaN too."""
     try:
-        value = _json(text)
+        value = json.loads(text)
     except ValueError:
         for number, line in enumerate(text.split(b"\n"), 1):
             try:
                 if line.strip():
-                    yield f", line {number}", _json(line)
+                    yield f", line {number}", json.loads(line)
             except ValueError as error:
                 raise ResultsError(f"{path}, line {number}: cannot be read ({error}); write it again") from error
     else:
@@ -220,13 +212,13 @@ def _unpacked(path: Path) -> Any:
             names = archive.namelist()
             if HEADER not in names:
                 raise ResultsError(f"{path}: has no {HEADER}, as an interrupted log; run the task again")
-            samples = [_json(archive.read(name)) for name in sorted(names) if name.startswith("samples/")]
-            return _json(archive.read(HEADER)) | {"samples": samples}
+            samples = [json.loads(archive.read(name)) for name in sorted(names) if name.startswith("samples/")]
+            return json.loads(archive.read(HEADER)) | {"samples": samples}
     except NotImplementedError:
         with errors_as(ResultsError, path, "install inspect_ai, or give `inspect log dump`"):
             from inspect_ai.log import read_eval_log
 
-            return _json(read_eval_log(str(path)).model_dump_json().encode())
+            return json.loads(read_eval_log(str(path)).model_dump_json())
 
 
 def _newest(files: Mapping[Path, Sequence[Sample]], name: str, notes: list[str]) -> dict[Place, list[Sample]]:
