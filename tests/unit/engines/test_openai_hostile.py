@@ -125,6 +125,7 @@ BROKEN: dict[str, Steps] = {
     "a name twice": reply(BODY[:-1] + b', "choices": []}'),
     "zero byte": reply(BODY.replace(b" ", b"\0")),
     "another model": changed("model", "another model"),
+    "an error beside an answer": changed("error", {"message": "lost"}),
     "limit before the limit": changed("choice.finish_reason", "length"),
     "usage in a list": changed("usage", []),
     **{f"reason {value!r}": changed("choice.finish_reason", value) for value in ("abort", None, 0, True, ["stop"])},
