@@ -36,7 +36,7 @@ def main() -> int:
             kind, seed = kinds[number % len(kinds)], given.seed + number // len(kinds)
             outcome = findings(kind, seed, sound)
             ends[kind, outcome.problem or f"exit code {outcome.code}"] += 1
-            longest[kind] = max(longest.get(kind, outcome), outcome, key=lambda ended: ended.elapsed_seconds)
+            longest[kind] = max(longest.get(kind, outcome), outcome, key=lambda ended: ended.cpu_seconds)
             largest[kind] = max(largest.get(kind, outcome), outcome, key=lambda ended: ended.peak_bytes)
             if outcome.problem:
                 said = (outcome.output + outcome.errors).strip().splitlines() or [""]
@@ -44,7 +44,7 @@ def main() -> int:
                 sys.stdout.flush()
             tried = number + 1
     for (kind, end), count in sorted(ends.items()):
-        limits = f"{longest[kind].elapsed_seconds:5.1f} s  {largest[kind].peak_bytes / 2**20:6.0f} MiB at most"
+        limits = f"{longest[kind].cpu_seconds:5.1f} s  {largest[kind].peak_bytes / 2**20:6.0f} MiB at most"
         sys.stdout.write(f"{kind:24} {end:36} {count:5}   {limits}\n")
     sys.stdout.write(f"{len(kinds)} kinds, {tried} inputs\n")
     return any(end not in ("exit code 0", "exit code 1", "exit code 4", "exit code 5") for _, end in ends)
