@@ -23,7 +23,7 @@ PROMPTS = asking(*TEXTS)
 
 
 def answered(*values: float, text: str = "a", best: float = -9.0) -> SteppedAnswer:
-    steps = tuple(AnswerStep(text=text, log_probability=value, best={text: value, "b": best}) for value in values)
+    steps = tuple(AnswerStep(text=text, best={"ab".replace(text, ""): best, text: value}) for value in values)
     return SteppedAnswer(text=text * len(values), steps=steps)
 
 

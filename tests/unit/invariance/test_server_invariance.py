@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -108,7 +109,11 @@ def test_faults_of_a_server_s_cache_break_the_properties_they_concern(
 def scripted(server: ChatServer, tokens: Callable[[Request], list[str]], value: float | None) -> None:
     def answer(request: Request) -> Response:
         words = tokens(request)
-        return reply(words, [] if value is None else [{word: value} for word in words], read=len(request.prompt))
+        steps: list[dict[str, float]] = []
+        if value is not None:
+            others = dict.fromkeys("abx", math.log1p(-math.exp(value)))
+            steps = [others | {word: value} for word in words]
+        return reply(words, steps, read=len(request.prompt))
 
     server.answer = answer
 
@@ -126,7 +131,7 @@ def test_a_batch_with_other_answers_fails_and_names_token_and_both_texts(server:
     scripted(server, tokens, -0.01)
     finding = list(check_server_engine(served(server), QUESTIONS, BATCH))[-1]
     assert (finding.name, finding.verdict, finding.token) == ("batch", "fail", 2)
-    assert finding.line.startswith("batch: question 3: token 2 of the answer: another token, 4.6 nats less probable")
+    assert finding.line.startswith("batch: question 3: token 2 of the answer: log-probabilities differ by 4.6")
     assert finding.line.endswith("'a x' instead of 'a b'")
 
 
