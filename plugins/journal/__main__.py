@@ -17,7 +17,6 @@ from longctx.plugins.journal.subjects import (
     delete_subject,
     is_journal,
     subject_directories,
-    unnamed_subjects,
 )
 
 AGES = {"d": 86_400, "h": 3_600, "min": 60, "s": 1}
@@ -40,7 +39,7 @@ def main(arguments: list[str] | None = None) -> int:
         subjects = _subjects(directory, options.model)
         if least_seconds is None:
             _list(subjects)
-            for line in [*unnamed_subjects(directory), *JudgeReplies(directory, None).damage()]:
+            for line in JudgeReplies(directory, None).damage():
                 print_line(line)
         else:
             _prune(directory, subjects, least_seconds, dry_run=options.dry_run)
@@ -115,7 +114,7 @@ def _prune(directory: Path, subjects: list[SubjectDirectory], least_seconds: int
             if item.busy:
                 raise SubjectInUse
             if not dry_run:
-                delete_subject(directory, item.folder)
+                delete_subject(item)
         except SubjectInUse:
             print_line(f"kept {name}: in use")
             continue

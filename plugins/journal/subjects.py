@@ -1,24 +1,21 @@
-"""The subjects of a journal: list them, delete their files, and read the rates of checkpoints measured before."""
+"""The subjects of a journal: list them, and delete their files."""
 
 from __future__ import annotations
 
 import contextlib
-import re
 import secrets
+import shutil
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from longctx.plugins.journal.claims import CLAIMS, is_claim, read_claim
 from longctx.plugins.journal.file_system import JournalError
-from longctx.plugins.journal.heartbeat import SILENT_SECONDS, WORKER_NAME, WORKERS, is_worker_dead, worker_file
+from longctx.plugins.journal.heartbeat import SILENT_SECONDS, WORKER_NAME, WORKERS, is_worker_dead
 from longctx.plugins.journal.lines import SUBJECT, Subject, decode_record
 from longctx.plugins.journal.reading import SUFFIX, SubjectReader
 
 DELETED = ".pruned-"
-# An interrupted write of `subject.json` leaves such a file.
-TEMPORARY = re.compile(rf"\.{re.escape(SUBJECT)}\.[0-9a-f]{{8}}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,13 +28,13 @@ class SubjectDirectory:
     idle_seconds: float
     """The time since the last change of a file."""
     busy: bool
-    """True if a living worker holds a claim or has a file in it."""
+    """True if a file was changed lately, and the journal has a living worker."""
     damage: tuple[str, ...]
     """One line for every file with unreadable lines."""
 
 
 class SubjectInUse(Exception):
-    """A subject that is not deleted, because a worker has started on it."""
+    """A subject that is not deleted, because a worker may have started on it."""
 
 
 def is_journal(directory: Path) -> bool:
@@ -45,93 +42,54 @@ def is_journal(directory: Path) -> bool:
     return (directory / WORKERS).is_dir() or any(_subject_folders(directory))
 
 
-def has_results(directory: Path, fingerprint: str) -> bool:
-    """Return True if a journal has a subject of the checkpoint with this fingerprint."""
-    with contextlib.suppress(OSError):
-        return any(subject.fingerprint == fingerprint for _, subject in _subject_folders(directory))
-    return False
-
-
 def subject_directories(directory: Path) -> list[SubjectDirectory]:
     """Return all subjects, the latest first; raises OSError and JournalError."""
-    subjects = []
+    subjects, is_used = [], _has_living_worker(directory)
     for folder, subject in _subject_folders(directory):
         reader = SubjectReader(folder)
         reader.refresh()
-        files = []
-        for file in _own_files(folder):
-            with contextlib.suppress(FileNotFoundError):
-                files.append(file.stat())
+        idle_seconds, size_bytes = _idle_seconds_and_bytes(folder)
         described = SubjectDirectory(
             folder=folder,
             subject=subject,
             cases=len({entry.case for entry in reader.entries.values()}),
             samples=len(reader.entries),
-            size_bytes=sum(file.st_size for file in files),
-            idle_seconds=max(0.0, time.time() - max(file.st_mtime for file in files)),
-            busy=_is_busy(directory, folder),
+            size_bytes=size_bytes,
+            idle_seconds=idle_seconds,
+            busy=is_used and idle_seconds < SILENT_SECONDS,
             damage=tuple(reader.damage),
         )
         subjects.append(described)
     return sorted(subjects, key=lambda item: (item.idle_seconds, item.folder.name))
 
 
-def unnamed_subjects(directory: Path) -> list[str]:
-    """Return one line for every folder of a subject whose description cannot be read."""
-    known = {folder for folder, _ in _subject_folders(directory)}
-    names = (folder / SUBJECT for folder in sorted(directory.iterdir()) if folder not in known)
-    return [f"{name}: cannot be read; the next result of its model writes it again" for name in names if name.is_file()]
-
-
-def _is_busy(directory: Path, folder: Path) -> bool:
-    """Return True if a living worker has claimed samples in a subject's directory or has written to it."""
-    writers = (file.stem for file in folder.glob(f"*{SUFFIX}"))
-    if any(_is_alive(directory, name) for name in writers):
-        return True
-    for claim in _claims(folder):
+def _idle_seconds_and_bytes(folder: Path) -> tuple[float, int]:
+    """Return the time since the last change of a file in the folder of a subject, and the size of its files."""
+    latest, size_bytes = 0.0, 0
+    for path in folder.rglob("*"):
+        # Another worker may remove a claim meanwhile.
         with contextlib.suppress(FileNotFoundError):
-            owner = read_claim(claim)
-            if _is_alive(directory, owner) if owner else time.time() - claim.stat().st_mtime < SILENT_SECONDS:
-                return True
-    return False
+            status = path.lstat()
+            if not path.is_dir():
+                latest, size_bytes = max(latest, status.st_mtime), size_bytes + status.st_size
+    return max(0.0, time.time() - latest), size_bytes
 
 
-def delete_subject(directory: Path, folder: Path) -> None:
-    """Delete a subject's files, and its folder if that has no others; raise SubjectInUse, and OSError."""
-    # A worker that starts now creates a new directory; one that started before is visible in this one.
-    renamed = folder.with_name(f"{DELETED}{secrets.token_hex(4)}")
-    folder.rename(renamed)
-    if _is_busy(directory, renamed):
+def _has_living_worker(directory: Path) -> bool:
+    files = (directory / WORKERS).glob("*.json")
+    return any(WORKER_NAME.fullmatch(file.stem) and not is_worker_dead(file) for file in files)
+
+
+def delete_subject(item: SubjectDirectory) -> None:
+    """Delete the folder of a subject; raise SubjectInUse if a file was changed since it was listed, and OSError."""
+    # A worker that starts now creates a new folder; one that started before has changed a file in this one.
+    renamed = item.folder.with_name(f"{DELETED}{secrets.token_hex(4)}")
+    item.folder.rename(renamed)
+    if _idle_seconds_and_bytes(renamed)[0] < item.idle_seconds:
         with contextlib.suppress(OSError):
-            renamed.rename(folder)
+            renamed.rename(item.folder)
         raise SubjectInUse
-    for path in _own_files(renamed):
-        path.unlink(missing_ok=True)
-    for emptied in (renamed / CLAIMS, renamed):
-        with contextlib.suppress(OSError):
-            emptied.rmdir()
-    if renamed.is_dir():
-        # The files of others get their place back, unless a worker has started there meanwhile.
-        with contextlib.suppress(OSError):
-            renamed.rename(folder)
-
-
-def _own_files(folder: Path) -> list[Path]:
-    """Return the files that workers made in a subject's folder; `subject.json`, by which it is found, comes last."""
-    own = list(_claims(folder))
-    for path in folder.iterdir():
-        is_result = path.suffix == SUFFIX and WORKER_NAME.fullmatch(path.stem) is not None
-        if (is_result or TEMPORARY.fullmatch(path.name)) and path.is_file() and not path.is_symlink():
-            own.append(path)
-    return [*own, folder / SUBJECT]
-
-
-def _claims(folder: Path) -> Iterator[Path]:
-    """Yield the claims in a subject's folder; another worker may remove them meanwhile."""
-    for path in (folder / CLAIMS).glob("*"):
-        with contextlib.suppress(FileNotFoundError):
-            if is_claim(path):
-                yield path
+    shutil.rmtree(renamed)
 
 
 def _subject_folders(directory: Path) -> Iterator[tuple[Path, Subject]]:
@@ -143,10 +101,6 @@ def _subject_folders(directory: Path) -> Iterator[tuple[Path, Subject]]:
             subject = decode_record((folder / SUBJECT).read_bytes(), Subject)
             if subject is not None and (folder.name == subject.key or folder.name.startswith(DELETED)):
                 yield folder, subject
-
-
-def _is_alive(directory: Path, name: str) -> bool:
-    return WORKER_NAME.fullmatch(name) is not None and not is_worker_dead(worker_file(directory, name))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
