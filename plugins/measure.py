@@ -14,9 +14,8 @@ import pytest
 from longctx.fixtures.engines import EngineError
 from longctx.fixtures.records import Case
 from longctx.plugins.collection import announce, case_of, cases_of, usage_error
-from longctx.plugins.journal import FileSystemFault, JournalError, probe_file_system
+from longctx.plugins.journal import JournalError, probe_file_system
 from longctx.plugins.journal.file_system import journal_error, make_directory
-from longctx.plugins.journal.subjects import has_results
 from longctx.plugins.runner.results import CaseReport
 from longctx.plugins.runner.samples import CASE_ERRORS
 from longctx.plugins.runner.start_worker import Engines, start_worker
@@ -31,23 +30,17 @@ _ENGINES = pytest.StashKey[Engines]()
 def pytest_configure(config: pytest.Config) -> None:
     """Check before any model is loaded that the journal can be written, and that workers can share its file system."""
     options = config.option
-    if RUN not in config.stash or hasattr(config, "workerinput") or options.plan or options.preflight:
+    measures_nothing = options.plan or options.preflight or options.collectonly
+    if RUN not in config.stash or hasattr(config, "workerinput") or measures_nothing:
         return
-    run = config.stash[RUN]
-    directory = Path(run.options.journal)
-    if options.collectonly:
-        return
+    directory = Path(config.stash[RUN].options.journal)
     try:
         make_directory(directory)
         probe_file_system(directory)
     except OSError as error:
         raise usage_error(journal_error("write", directory, error)) from error
-    except FileSystemFault as error:
-        raise usage_error(error) from error
     except JournalError as error:
-        # A finished journal gives its report also from a read-only place.
-        if not has_results(directory, run.checkpoint.fingerprint):
-            raise usage_error(error) from error
+        raise usage_error(error) from error
 
 
 @pytest.fixture(scope="session")

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from longctx.fixtures.atomic_files import write_all
-from longctx.plugins.journal.file_system import NAME_EXISTS, POLL_SECONDS, VISIBLE_SECONDS
 from longctx.plugins.journal.heartbeat import WORKER_NAME, Heartbeat
 from longctx.plugins.journal.lines import KEY
 
@@ -66,10 +64,6 @@ class Claims:
             descriptor = os.open(self.folder / key, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
         except FileExistsError:
             return False
-        except PermissionError as error:
-            if _created_elsewhere(self.folder / key, error):
-                return False
-            raise
         # Even if the name does not fit on the disk, the file is there and must be released.
         self.held.add(key)
         try:
@@ -129,20 +123,3 @@ def read_claim(path: Path) -> str | None:
     with path.open("rb") as file:
         name, end, _ = file.read(MOST_NAME_BYTES).decode("ascii", errors="replace").partition("\n")
     return name if end and WORKER_NAME.fullmatch(name) else None
-
-
-def is_claim(path: Path) -> bool:
-    """Return True for the claim of a worker, which may not have written its name yet. Raises OSError."""
-    if not KEY.fullmatch(path.name) or path.is_symlink() or not path.is_file():
-        return False
-    return path.stat().st_size == 0 or read_claim(path) is not None
-
-
-def _created_elsewhere(path: Path, error: OSError) -> bool:
-    """Return True if a file could not be created because another machine has just created it."""
-    if error.errno not in NAME_EXISTS:
-        return False
-    deadline = time.monotonic() + VISIBLE_SECONDS
-    while not path.exists() and time.monotonic() < deadline:
-        time.sleep(POLL_SECONDS)
-    return path.exists()

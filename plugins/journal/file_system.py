@@ -14,9 +14,6 @@ from longctx.fixtures.atomic_files import write_all
 # Network file systems show the changes of other machines within a minute by default.
 VISIBLE_SECONDS = 60.0
 POLL_SECONDS = 0.5
-# The errors of creating a name that another machine has just created. SFTP only reports a failure, from which sshfs
-# makes EPERM.
-NAME_EXISTS = (errno.EEXIST, errno.EPERM)
 FIRST, SECOND = b"first line\n", b"second line\n"
 _SPACE = "make room or give another directory"
 _PERMISSION = "give a directory that can be written"
@@ -30,10 +27,6 @@ REMEDIES = {
 
 class JournalError(RuntimeError):
     """The journal cannot be used: one line with the directory, the reason and a remedy."""
-
-
-class FileSystemFault(JournalError):
-    """The journal's file system lacks a property on which the journal relies."""
 
 
 def journal_error(action: str, directory: Path, error: OSError) -> JournalError:
@@ -53,7 +46,7 @@ def make_directory(path: Path) -> None:
         try:
             return path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            if error.errno not in (*NAME_EXISTS, errno.ENOENT):
+            if error.errno not in (errno.EEXIST, errno.ENOENT):
                 raise
             is_hidden = not any(parent.exists() and not parent.is_dir() for parent in (path, *path.parents))
             if not is_hidden or time.monotonic() > deadline:
@@ -62,11 +55,10 @@ def make_directory(path: Path) -> None:
 
 
 def probe_file_system(directory: Path) -> None:
-    """Raise FileSystemFault, with one line, unless the directory's file system works as a journal needs it.
+    """Raise JournalError, with one line, unless the directory's file system works as a journal needs it.
 
     It must create a file for one process only, show all written data to any handle that is opened afterwards, list new
     names, and replace a file by renaming another one. One machine cannot check when the others see all this.
-    Raises JournalError if the directory cannot be written.
     """
     name = f".probe-{secrets.token_hex(4)}"
     paths = directory / name, directory / f"{name}-renamed"
@@ -79,7 +71,7 @@ def probe_file_system(directory: Path) -> None:
             with contextlib.suppress(OSError):
                 path.unlink()
     if fault is not None:
-        raise FileSystemFault(
+        raise JournalError(
             f"--journal: the file system of {directory} {fault}, so workers could lose results; "
             "give a directory on a local disk, NFS or Lustre"
         )

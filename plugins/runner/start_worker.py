@@ -25,7 +25,7 @@ from longctx.plugins.config.materials import load_run_corpora, load_run_tasks, o
 from longctx.plugins.config.models import load_formatter
 from longctx.plugins.config.run import Run, finished_journal
 from longctx.plugins.config.server_turns import ServerTurn
-from longctx.plugins.journal import Heartbeat, Journal, JournalError, JudgeReplies, probe_file_system
+from longctx.plugins.journal import Heartbeat, Journal, JournalError, JudgeReplies
 from longctx.plugins.runner.results import journal_subject
 from longctx.plugins.runner.samples import SampleBuilder
 from longctx.plugins.runner.worker import ModelUnderTest, Worker
@@ -187,31 +187,12 @@ def _assistants(run: Run) -> Assistants:
 def _models(run: Run, engines: Engines) -> dict[ModelRole, ModelUnderTest]:
     """Return the model under test and the baseline, if there is one; raise JournalError."""
     directory = Path(run.options.journal)
-    heartbeat, unwritable = None, None
-    try:
-        heartbeat = Heartbeat(directory, run.id)
-    except JournalError as error:
-        if not directory.is_dir():
-            raise
-        # A finished journal gives its report also from a read-only place.
-        unwritable = error
-    if heartbeat is not None:
-        try:
-            probe_file_system(directory)
-        except JournalError:
-            heartbeat.close()
-            raise
-
-    def load(role: ModelRole) -> Engine:
-        if unwritable is not None:
-            # No answer could be stored.
-            raise JournalError(str(unwritable))
-        return engines.load(role)
+    heartbeat = Heartbeat(directory, run.id)
 
     def running(role: ModelRole) -> ModelUnderTest:
         journal = Journal(directory, journal_subject(run, role), heartbeat, run=run.id)
         is_ready = partial(engines.is_ready, role)
-        return ModelUnderTest(journal=journal, engine=partial(load, role), is_ready=is_ready, rest=engines.rest)
+        return ModelUnderTest(journal=journal, engine=partial(engines.load, role), is_ready=is_ready, rest=engines.rest)
 
     models: dict[ModelRole, ModelUnderTest] = {"model": running("model")}
     baseline = run.baseline

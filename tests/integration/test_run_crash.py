@@ -6,7 +6,6 @@ A server answers, so that a restarted worker has no model to load.
 from __future__ import annotations
 
 import random
-import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -17,8 +16,7 @@ import pytest
 
 from benchmarks import kill_runs
 from benchmarks.kill_runs import RUN, comparable, finished_samples, run_with_kills, start, strip_seconds
-from tests.helpers.paths import REPOSITORY
-from tests.helpers.preloaded import PYTEST, preloaded
+from tests.helpers.preloaded import preloaded
 from tests.helpers.runs import (
     ONLY_NEEDLES,
     TIMEOUT_SECONDS,
@@ -157,26 +155,6 @@ def test_a_full_disk_is_reported_in_one_line_and_loses_no_finished_sample(
     assert Counter(case["verdict"] for case in again.cases.values()) == Counter(
         case["verdict"] for case in complete.cases.values()
     )
-
-
-@pytest.mark.whole_loop
-def test_a_finished_journal_on_a_read_only_mount_gives_its_report(
-    complete: CompletedRun, server: str, tmp_path: Path
-) -> None:
-    journal = complete.report["run"]["options"]["journal"]
-    mount = f"mount --bind {journal} {journal} && mount -o remount,ro,bind {journal}"
-    if subprocess.run(["unshare", "-m", "sh", "-c", mount], capture_output=True, check=False).returncode:
-        pytest.skip("only root can mount a directory for reading")
-    command = [
-        str(PYTEST), *UNRELATED_PLUGINS, f"--journal={journal}", "--suite=ruler", *SMALL, server, "-n", "0",
-        f"--report-json={tmp_path}/report.json", "-p", "no:cacheprovider",
-    ]  # fmt: skip
-    run = ["unshare", "-m", "sh", "-c", f'{mount} && exec "$@"', "sh", *command]
-    subprocess.run(run, cwd=REPOSITORY, capture_output=True, check=False, timeout=TIMEOUT_SECONDS)
-    report = CompletedRun(tmp_path).report
-    assert report["run"]["computed_samples"] == 0
-    assert report["gates"] == complete.report["gates"]
-    assert [case["score"] for case in report["cases"]] == [case["score"] for case in complete.report["cases"]]
 
 
 @pytest.mark.whole_loop

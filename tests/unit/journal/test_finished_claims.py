@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import os
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -47,33 +45,6 @@ def test_deaths_that_others_recorded_count_before_a_sample_is_tried_again(
         kill_worker(tmp_path, "run", ["aa"])
     assert journal.claim(["aa"], 1) == ["aa"]
     assert journal.lost_claims["aa"] == 3
-
-
-def test_permission_denied_for_a_name_that_another_machine_created_is_a_claim_of_its_own(
-    tmp_path: Path, heartbeats: list[Heartbeat], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """SFTP reports no reason, and sshfs shows such a failure as EPERM."""
-    journal = Journal(tmp_path, SUBJECT, heartbeats[0])
-    claims, open_file = journal._require_claims(), os.open
-
-    def refuse(code: int, *, shows: bool) -> None:
-        def fail(path: Path, *more: int) -> int:
-            if shows:
-                os.close(open_file(path, *more))
-            raise OSError(code, os.strerror(code), str(path))
-
-        monkeypatch.setattr(os, "open", fail)
-
-    refuse(errno.EPERM, shows=True)
-    assert claims.claim("aa") is False
-    refuse(errno.EACCES, shows=False)
-    with pytest.raises(PermissionError):
-        claims.claim("bb")
-    monkeypatch.setattr("longctx.plugins.journal.claims.VISIBLE_SECONDS", 0)
-    refuse(errno.EPERM, shows=False)
-    with pytest.raises(PermissionError):
-        claims.claim("cc")
-    assert claims.held == set()
 
 
 def test_the_last_worker_removes_all_claims(tmp_path: Path, heartbeats: list[Heartbeat]) -> None:
