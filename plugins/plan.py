@@ -84,7 +84,7 @@ def _plan_lines(run: Run, cases: Sequence[Case], workers: int) -> list[str]:
     if server:
         where = f"on a server: {server}"
     else:
-        head += "   estimated peak memory for one prompt"
+        head += "   memory of weights and one prompt's cache"
     lines = [f"model      {run.options.model} ({where})", head]
     for length in sorted({case.length for case in cases}):
         of_length = [case for case in fitting if case.length == length]
@@ -170,18 +170,16 @@ def duration(seconds: float) -> str:
 
 
 def _memory(run: Run, length: int) -> str:
-    """Return the estimated memory of one prompt, and the number of GPUs per worker that it needs."""
+    """Return the memory of weights and the cache of one prompt, and the number of GPUs per worker that it needs."""
     memory = estimated_memory(run.options, run.checkpoint, length)
     if memory is None:
         return "not known: transformers cannot build this model from its config alone"
     gpu_bytes = max(gpu_memory_bytes(), default=DEFAULT_GPU_BYTES)
-    parts = " + ".join(
-        f"{part / GIB:.2f}" for part in (memory.weight_bytes, memory.cache_bytes, memory.activation_bytes)
-    )
-    # The tenth on top is for memory that no estimate covers.
+    parts = f"{memory.weight_bytes / GIB:.2f} + {memory.cache_bytes / GIB:.2f}"
+    # The tenth on top is for what reading a prompt takes besides.
     gpus = -(-memory.total_bytes * 11 // (10 * gpu_bytes))
     needs = f"; --gpus-per-worker {gpus} with {gpu_bytes / GIB:.0f} GiB each" if gpus > 1 else ""
-    return f"{memory.total_bytes / GIB:.2f} GiB ({parts}: weights, cache, activations{needs})"
+    return f"{memory.total_bytes / GIB:.2f} GiB ({parts}: weights, cache{needs})"
 
 
 def _samples(cases: Sequence[Case]) -> int:

@@ -54,4 +54,4 @@ def test_a_peak_far_from_its_estimate_is_marked() -> None:
         peak_bytes=100, estimated_bytes=111,
     )  # fmt: skip
     assert not row.is_as_estimated
-    assert replace(row, estimated_bytes=109).is_as_estimated
+    assert replace(row, estimated_bytes=99).is_as_estimated

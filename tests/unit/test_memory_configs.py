@@ -1,4 +1,4 @@
-"""The estimate follows the config's layers and windows, and the way in which prompts are read."""
+"""The estimate follows the config's layers and windows."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from longctx.fixtures import memory as estimate
 from longctx.fixtures.checkpoints.checkpoint import Checkpoint, read_checkpoint
-from longctx.fixtures.memory import MemoryEstimate, estimate_peak_memory
+from longctx.fixtures.memory import MemoryEstimate, estimate_memory
 from tests.helpers.checkpoints import configure, sound_checkpoint
 
 
@@ -19,8 +18,8 @@ def folder(tmp_path: Path) -> Path:
     return sound_checkpoint(tmp_path / "step_1000")
 
 
-def estimated(checkpoint: Checkpoint, length: int, *values: Any, **options: Any) -> MemoryEstimate:
-    found = estimate_peak_memory(checkpoint, length, *values, **options)
+def estimated(checkpoint: Checkpoint, length: int, *values: Any) -> MemoryEstimate:
+    found = estimate_memory(checkpoint, length, *values)
     assert found is not None
     return found
 
@@ -44,47 +43,7 @@ def test_the_cache_is_estimated_from_the_layers(values: dict[str, Any], cached_t
 
 def test_an_architecture_that_transformers_does_not_know_has_no_estimate(folder: Path) -> None:
     configure(folder, model_type="llama99")
-    assert estimate_peak_memory(read_checkpoint(str(folder)), 1000) is None
-
-
-@pytest.mark.parametrize(
-    ("options", "larger"),
-    [
-        ({"attention": "eager"}, {"attention": "eager", "prefill": "whole"}),
-        ({"attention": "flash_attention_2"}, {"attention": "sdpa"}),
-        ({"attention": "sdpa"}, {"attention": "eager", "prefill": "4096"}),
-    ],
-)
-def test_activations_depend_on_attention_and_chunks(
-    options: dict[str, Any], larger: dict[str, Any], folder: Path
-) -> None:
-    checkpoint = read_checkpoint(str(folder))
-    less, more = (estimated(checkpoint, 131072, **chosen) for chosen in (options, larger))
-    assert less.cache_bytes == more.cache_bytes
-    assert 2 * less.activation_bytes < more.activation_bytes
-
-
-@pytest.mark.parametrize(
-    ("options", "prefill"), [({"device": "cpu"}, "256"), ({"device": "cuda", "attention": "sdpa"}, "512")]
-)
-def test_an_estimate_takes_the_chunks_that_the_engine_chooses_on_a_device(
-    options: dict[str, Any], prefill: str, folder: Path
-) -> None:
-    checkpoint = read_checkpoint(str(folder))
-    chosen = {"dtype": "bfloat16"} | options
-    assert estimated(checkpoint, 4096, **chosen) == estimated(checkpoint, 4096, **chosen, prefill=prefill)
-
-
-def test_automatic_attention_is_flash_attention_if_it_is_installed(
-    monkeypatch: pytest.MonkeyPatch, folder: Path
-) -> None:
-    checkpoint = read_checkpoint(str(folder))
-    without = estimated(checkpoint, 131072)
-    monkeypatch.setattr(estimate, "version", lambda _: "2.8.3")
-    assert estimated(checkpoint, 131072).activation_bytes < without.activation_bytes / 2
-    others: tuple[dict[str, Any], ...] = ({"device": "cpu"}, {"dtype": "float32", "attention": "sdpa"})
-    for other in others:
-        assert estimated(checkpoint, 131072, **other).activation_bytes >= without.activation_bytes
+    assert estimate_memory(read_checkpoint(str(folder)), 1000) is None
 
 
 def test_values_that_a_published_config_omits_are_the_defaults_of_its_class(folder: Path) -> None:
@@ -98,13 +57,11 @@ def test_values_that_a_published_config_omits_are_the_defaults_of_its_class(fold
 def test_memory_grows_with_dtype_rows_and_length(folder: Path) -> None:
     checkpoint = read_checkpoint(str(folder))
     base = estimated(checkpoint, 1000, "bfloat16", 1)
-    assert base.total_bytes == base.weight_bytes + base.cache_bytes + base.activation_bytes
     assert base.weight_bytes == checkpoint.weight_bytes
-    half, full = (estimated(checkpoint, 1000, name, prefill="whole") for name in ("bfloat16", "float32"))
+    half, full = (estimated(checkpoint, 1000, name) for name in ("bfloat16", "float32"))
     assert full.total_bytes == 2 * half.total_bytes
     # The prompts of a batch are read one at a time, and copied into their rows.
     rows = estimated(checkpoint, 1000, "bfloat16", 2)
     assert rows.weight_bytes == base.weight_bytes
     assert rows.cache_bytes == 3 * base.cache_bytes
-    assert rows.activation_bytes == base.activation_bytes
     assert estimated(checkpoint, 2000, "bfloat16", 1).cache_bytes == 2 * base.cache_bytes

@@ -137,7 +137,7 @@ def test_a_length_whose_cache_does_not_fit_is_refused_with_the_numbers(model: Ch
     cards(int(0.6 * long.total_bytes / MIB))
     assert set(problems(model)) == {131072}
     line = problems(model)[131072]
-    expected = r"--lengths: 131072 tokens take [\d.]+ GiB \([\d.]+ weights, [\d.]+ cache, [\d.]+ activations\) in each "
+    expected = r"--lengths: 131072 tokens take [\d.]+ GiB \([\d.]+ weights, [\d.]+ cache\) in each "
     match = re.fullmatch(
         expected
         + r"worker, which has [\d.]+ GiB \(1 GPU\); use --gpus-per-worker (\d) if the machine has that many, shorter "
@@ -188,24 +188,6 @@ def test_a_model_that_the_machine_cannot_hold_is_refused(model: Checkpoint) -> N
         assert 4096 in problems(stored, lengths=(4096,), **other | {"dtype": "auto", "workers": workers})
 
 
-def test_a_prompt_is_estimated_in_the_chunks_that_the_engine_reads(model: Checkpoint, cards: Cards) -> None:
-    eager = options_of(model.path, device="cuda", attention="eager")
-    parts = estimated_memory(eager, model, 131072)
-    whole = estimated_memory(
-        options_of(model.path, device="cuda", attention="eager", prefill_chunk="whole"), model, 131072
-    )
-    assert parts.total_bytes < 0.1 * whole.total_bytes
-    cards(int(parts.total_bytes / MIB) + 1)
-    assert problems(model, attention="eager") == {}
-    # Rope frequencies that depend on the length rule chunks out.
-    factors = {"short_factor": [1.0] * 48, "long_factor": [2.0] * 48, "original_max_position_embeddings": 64}
-    turning = {
-        **model.config,
-        "rope_parameters": {"rope_type": "longrope", "rope_theta": 1e4, "factor": 2.0, **factors},
-    }
-    assert 131072 in problems(replace(model, config=turning), attention="eager")
-
-
 # Limits the memory of a run, as a container would, so that a checkpoint that takes seconds to read does not fit.
 LIMIT = """
 from pathlib import Path
@@ -242,7 +224,7 @@ def test_a_run_that_cannot_fit_ends_with_one_line_that_a_plan_shows_too(
     cards(2**20)
     ended = run_pytest(planned, *what, "--plan", "-n", "2", "--dtype", "bfloat16", gpus="0")
     assert ended.exit_code == 0
-    assert re.search(r"activations(; --gpus-per-worker \d+ with 1024 GiB each)?\)", ended.output)
+    assert re.search(r"cache(; --gpus-per-worker \d+ with 1024 GiB each)?\)", ended.output)
     # The weights are half as large in that format, but every worker has its own, although a plan starts none.
     (refused,) = (line for line in ended.output.splitlines() if line.startswith("cannot run: "))
     assert "(this machine's memory among 2 workers)" in refused
