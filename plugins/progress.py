@@ -17,7 +17,6 @@ from longctx.fixtures.lengths import format_length
 from longctx.fixtures.shown_text import shown_columns, visible_line, wrapped
 from longctx.plugins.evidence.clusters import SampleRef
 from longctx.plugins.evidence.points import to_points
-from longctx.plugins.evidence.statistics import stratified_interval
 from longctx.plugins.journal import JournalError
 from longctx.plugins.plan import duration
 from longctx.plugins.runner.panel_state import PanelState
@@ -34,47 +33,43 @@ LOG_SECONDS = 60.0
 class _Growth:
     """The growth of a panel since the watcher first read it."""
 
-    first: tuple[int, int]
-    """The numbers of results and of computed tokens at the first reading."""
-    samples: int = 0
-    tokens: int = 0
-    """The computed tokens of these results."""
+    first: int
+    """The number of results at the first reading."""
+    samples: int
     began_seconds: float | None = None
     """The time of the clock at which work on the panel began; None as long as it has not grown."""
     last_seconds: float = -math.inf
     """The time at which the last result came."""
-    seconds: float = 0.0
-    """The time since work on the panel began."""
+
+    def seconds_left(self, samples: int, now: float) -> float | None:
+        """Return the time that so many further samples take; None as long as nothing is known."""
+        if self.began_seconds is None or now <= self.began_seconds:
+            return None
+        return samples * (now - self.began_seconds) / (self.samples - self.first)
 
 
 def _panel_line(
-    panel: Panel, status: PanelStatus, scores: Mapping[SampleRef, float], growth: _Growth, baseline: int | None = None
+    panel: Panel, status: PanelStatus, scores: Mapping[SampleRef, float], seconds_left: float | None, baseline: int
 ) -> str:
-    """Return one line: length, finished samples, the longest remaining time, speed, mean, 99 % interval and verdicts.
+    """Return one line: length, finished samples, the longest remaining time, the mean and the verdicts.
 
-    `baseline` is the number of samples that a baseline has answered; None if none is measured in this run.
+    `baseline` is the number of samples that a baseline has answered in this run.
     """
-    planned = len(panel.order)
     name = "" if panel.family == RULER else f"{panel.family} "
-    parts = [f"{name + format_length(panel.length):>6}", f"{len(scores):,} of {planned:,}"]
-    if growth.samples and growth.seconds > 0:
-        if status.next_samples:
-            parts.append(f"{duration((planned - len(scores)) * growth.seconds / growth.samples)} at most")
-        parts.append(f"{growth.tokens / growth.seconds:,.0f} tokens/s")
-    if baseline is not None:
+    parts = [f"{name + format_length(panel.length):>6}", f"{len(scores):,} of {len(panel.order):,}"]
+    if status.next_samples and seconds_left is not None:
+        parts.append(f"{duration(seconds_left)} at most")
+    if baseline:
         parts.append(f"baseline {baseline:,}")
     tests = [hypothesis for hypothesis in panel.hypotheses if hypothesis.threshold is not None]
     if tests:
-        queue = panel.queue(tests[0].case_ids)
-        values = queue.weighted_means(scores, status.analyses[tests[0]].clusters)
-        by_case = {ref.case_id: list[float]() for ref in queue.refs}
-        for ref in queue.refs:
-            by_case[ref.case_id] += [scores[ref]] if ref in scores else []
+        by_case = {case_id: list[float]() for case_id in tests[0].case_ids}
+        for ref, score in scores.items():
+            if ref.case_id in by_case:
+                by_case[ref.case_id].append(score)
         # Reports show the mean of the cases' means too; some of the cases alone say nothing about it.
-        if len(values) and all(by_case.values()):
-            low, high = (to_points(queue.scale * end) for end in stratified_interval(values, queue.strata, alpha=0.01))
-            mean = to_points(fmean(map(fmean, by_case.values())))
-            parts.append(f"{mean:.1f} [{min(mean, low):.1f}, {max(mean, min(100, high)):.1f}]")
+        if all(by_case.values()):
+            parts.append(f"{to_points(fmean(map(fmean, by_case.values()))):.1f}")
         decisions = [status.analyses[hypothesis].decision for hypothesis in tests]
         parts.append("/".join(decision.verdict if decision else "undecided" for decision in decisions))
     for comparison, analysis in status.comparisons.items():
@@ -105,10 +100,11 @@ class _Watcher:
             if shortest is not None and panel.length > shortest:
                 break
             scores = self.panel_state.scores(panel)
-            baseline = len(self.panel_state.scores(panel, "baseline")) if measures_baseline else None
-            growth = self._grown(key, panel, len(scores) + (baseline or 0))
+            baseline = len(self.panel_state.scores(panel, "baseline")) if measures_baseline else 0
+            growth = self._grown(key, len(scores) + baseline)
             status = self.panel_state.status(panel)
-            line = _panel_line(panel, status, scores, growth, baseline)
+            seconds_left = growth.seconds_left(len(panel.order) - len(scores), self.clock())
+            line = _panel_line(panel, status, scores, seconds_left, baseline)
             if not status.next_samples:
                 del self._open[key]
                 yield line, True
@@ -119,24 +115,14 @@ class _Watcher:
         if unfinished:
             yield max(unfinished, key=lambda timed_line: timed_line[0])[1], False
 
-    def _grown(self, key: PanelKey, panel: Panel, samples: int) -> _Growth:
+    def _grown(self, key: PanelKey, samples: int) -> _Growth:
         """Return the growth of a panel; its time begins when the panel before it grew for the last time."""
-        keys = self.panel_state.keys(panel).values()
-        # A model that is its own baseline has one journal.
-        journals = {id(journal): journal for journal in self.panel_state.journals.values()}.values()
-        tokens = 0
-        for journal in journals:
-            entries = [journal.entries[key] for key in keys if key in journal.entries]
-            tokens += sum(entry.outcome.generation.computed_tokens or 0 for entry in entries)
-        growth, now = self._growth.setdefault(key, _Growth(first=(samples, tokens))), self.clock()
-        added = samples - growth.first[0]
-        if added > growth.samples:
+        growth = self._growth.setdefault(key, _Growth(first=samples, samples=samples))
+        if samples > growth.samples:
             if growth.began_seconds is None:
                 growth.began_seconds = self._last_seconds
-            growth.last_seconds = self._last_seconds = now
-        growth.samples, growth.tokens = added, tokens - growth.first[1]
-        if growth.began_seconds is not None:
-            growth.seconds = now - growth.began_seconds
+            growth.last_seconds = self._last_seconds = self.clock()
+            growth.samples = samples
         return growth
 
     @property

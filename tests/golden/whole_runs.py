@@ -208,7 +208,6 @@ PATTERNS = tuple(
         (r"torch \d[\w.+]*, transformers \d[\w.]*", "<versions>"),
         (r'("hardware": ?)"[^"]*"', r'\1"<hardware>"'),
         (r"\w+ cpu, \d+ cores?, \d+ threads?", "<hardware>"),
-        (r"(?:  )?[\d,]+ tokens/s", ""),
         (r"<td data-unit=\"(.*?)\">[\d.]+</td>", r'<td data-unit="\1"><number></td>'),
         (r"[\d.]+ ((?:GPU )?minutes) a checkpoint", r"<number> \1 a checkpoint"),
         # A line may be broken at any of its spaces.
