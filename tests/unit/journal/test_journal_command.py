@@ -65,7 +65,8 @@ def test_the_list_has_every_subject_and_the_totals(tmp_path: Path, capsys: pytes
     assert by_checkpoint["eeeeeeeeee"][-2:] == ["in", "use"]
     assert by_checkpoint["eeeeeeeeee"][0].startswith("..")
     assert by_checkpoint["eeeeeeeeee"][0].endswith("model/step_1000")
-    assert sum(line.endswith("in use") for line in lines) == 1
+    # So may be the one that was written a moment ago.
+    assert sum(line.endswith("in use") for line in lines) == 2
     assert lines[-1].startswith("3 subjects, 4 samples, ")
 
 
