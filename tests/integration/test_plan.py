@@ -74,7 +74,7 @@ def test_a_plan_has_a_row_for_each_length(planned: CompletedRun) -> None:
     assert rows["128k"].split()[1:4] == ["1", "7", f"{7 * 131072:,}"]
     memory = {length: float(re.findall(r"([\d.]+) GiB", rows[length])[0]) for length in ("4k", "128k")}
     # A window of 512 tokens keeps and reads no more of a longer prompt.
-    assert GIBIBYTES < memory["4k"] <= memory["128k"]
+    assert GIBIBYTES <= memory["4k"] <= memory["128k"]
     assert f"{14 * 4096 + 7 * 131072:,}" in rows["all"]
 
 
