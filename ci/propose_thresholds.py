@@ -3,9 +3,9 @@
 With --yardstick REPORT instead: write a yardstick for `longctx run --yardstick FILE`, the scores of a reference
 checkpoint that was measured on the same text as the checkpoints to come.
 
-Give the JSON reports in the order of the checkpoints. A proposed level is the lowest end of their intervals: the worst
-checkpoint was still shown to reach it. The allowed drop is twice the largest fall from one accepted checkpoint to the
-next, since a gate fails a model that is shown to have lost more than half of its drop. A difference whose interval is
+A proposed level is the lowest end of the intervals of all reports: the worst checkpoint was still shown to reach it.
+The allowed drop is twice the largest loss of an accepted checkpoint against its --baseline, such as the anchor of a
+watch, since a gate fails a model that is shown to have lost more than half of its drop. A difference whose interval is
 wider than the drop it would propose is noise, and is left out. A comment beside every number gives its evidence. The
 output is a thresholds file.
 """
@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from longctx.fixtures.cli import CommandParser, print_line, report_wrong_use
 from longctx.fixtures.lengths import format_length
@@ -40,16 +41,11 @@ class _ProposalError(ValueError):
     """Reports that allow no proposal; the message is one line."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Panel:
-    """One family at one length."""
-
-    family: str
-    length: int
+_Panel = tuple[str, int]
+"""A family, and a length in tokens."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Score:
+class _Score(NamedTuple):
     """A score with its confidence interval, all 0 to 100."""
 
     score: float
@@ -59,13 +55,13 @@ class _Score:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Fall:
-    """The loss from one run to the next, in points; negative for a gain."""
+    """The loss of a run against its baseline, in points; negative for a gain."""
 
     points: float
     width: float
     """The width of its confidence interval."""
     place: str
-    """The panel it was measured on."""
+    """The gate it was measured by."""
 
     @property
     def drop(self) -> float:
@@ -87,7 +83,7 @@ def propose(reports: Sequence[JsonReport]) -> str:
         raise _ProposalError("no length was measured in all reports; give runs of the same --lengths and -k")
     names = visible_line(", ".join(Path(report.model.path).name for report in reports))
     parts = [f"# Proposed from {len(reports)} runs of accepted checkpoints: {names}.", ""]
-    parts += _regression(reports, panels)
+    parts += _regression(reports)
     reached = [report.ruler.effective_length for report in reports]
     known = [length for length in reached if length is not None]
     if len(known) == len(reached):
@@ -135,19 +131,17 @@ def _family_scores(report: JsonReport) -> dict[_Panel, _Score]:
         for length, score in scores.items():
             interval = intervals.get(length)
             if score is not None and interval is not None:
-                panels[_Panel(family, int(length))] = _Score(score, *interval)
+                panels[family, int(length)] = _Score(score, *interval)
     return panels
 
 
-def _regression(reports: Sequence[JsonReport], panels: Mapping[_Panel, Sequence[_Score]]) -> list[str]:
-    """Return the [regression] table; comparisons sample by sample are preferred to differences of scores."""
-    falls, source = _paired_falls(reports), "comparisons sample by sample"
+def _regression(reports: Sequence[JsonReport]) -> list[str]:
+    """Return the [regression] table, from the comparisons of the runs with their baselines."""
+    falls = _falls(reports)
     if not falls:
-        falls, source = _score_falls(panels, len(reports)), "the scores of one run and the next"
-    if not falls:
-        return []
+        return ["# No drop is proposed: no run compares with a --baseline, as those of a watch do.\n"]
     known = [fall for fall in falls if not fall.is_noise]
-    left_out = f"{len(falls) - len(known)} of {len(falls)} differences ({source}) have intervals wider than the drop"
+    left_out = f"{len(falls) - len(known)} of {len(falls)} differences have intervals wider than the drop"
     if not known:
         narrowest = min(fall.width for fall in falls)
         return [
@@ -158,13 +152,12 @@ def _regression(reports: Sequence[JsonReport], panels: Mapping[_Panel, Sequence[
     smallest = min(fall.points for fall in known)
     note = "" if len(known) == len(falls) else f"# Left out as noise: {left_out} that they would propose.\n"
     return [
-        f"[regression]\n# {len(known)} falls measured ({source}), {smallest:+.1f} to {largest.points:+.1f} points; "
-        f"the largest: {largest.place}.\n{note}drop = {largest.drop:g}\n"
+        f"[regression]\n# {len(known)} falls measured, {smallest:+.1f} to {largest.points:+.1f} points; the largest: "
+        f"{largest.place}.\n{note}drop = {largest.drop:g}\n"
     ]
 
 
-def _paired_falls(reports: Sequence[JsonReport]) -> list[_Fall]:
-    """Return the falls that runs have measured against a baseline, sample by sample."""
+def _falls(reports: Sequence[JsonReport]) -> list[_Fall]:
     falls = []
     for gate in (gate for report in reports for gate in report.gates):
         is_whole = gate.kind == "regression" and gate.name.startswith("regression")
@@ -175,30 +168,16 @@ def _paired_falls(reports: Sequence[JsonReport]) -> list[_Fall]:
     return falls
 
 
-def _score_falls(panels: Mapping[_Panel, Sequence[_Score]], runs: int) -> list[_Fall]:
-    """Return the falls of the scores from each run to the next."""
-    falls = []
-    for number in range(runs - 1):
-        for panel, scores in panels.items():
-            before, after = scores[number], scores[number + 1]
-            width = before.high - before.low + after.high - after.low
-            place = f"{panel.family}, {format_length(panel.length)}"
-            falls.append(_Fall(points=before.score - after.score, width=width, place=place))
-    return falls
-
-
 def _level(panel: _Panel, scores: Sequence[_Score]) -> str:
     """Return the gate on a panel, with the evidence for its threshold."""
-    kind = 'kind = "level"'
-    if panel.family != RULER:
-        kind = f'kind = "category"\ncategory = "{panel.family}"'
-    length = format_length(panel.length)
+    family, length = panel[0], format_length(panel[1])
+    kind = 'kind = "level"' if family == RULER else f'kind = "category"\ncategory = "{family}"'
     values = [score.score for score in scores]
     worst = min(scores, key=lambda score: score.low)
     return (
         f"# {len(scores)} runs: {min(values):.1f} to {max(values):.1f}; "
         f"the lowest interval: {worst.low:.1f} to {worst.high:.1f}.\n[[gate]]\n"
-        f'name = "{panel.family} at {length}, as accepted"\n{kind}\nabove = {_threshold(scores):g}\n'
+        f'name = "{family} at {length}, as accepted"\n{kind}\nabove = {_threshold(scores):g}\n'
         f'lengths = ["{length}"]\n'
     )
 
@@ -273,10 +252,7 @@ def _yardstick_text(path: Path) -> str:
 def main(arguments: list[str] | None = None) -> int:
     """Print the proposal and return 0, or print one line to stderr and return 4."""
     parser = CommandParser(prog="longctx thresholds", description=__doc__)
-    parser.add_argument(
-        "reports", nargs="*", type=Path, metavar="REPORT",
-        help="files of --report-json, in the order of the checkpoints",
-    )  # fmt: skip
+    parser.add_argument("reports", nargs="*", type=Path, metavar="REPORT", help="files of --report-json")
     parser.add_argument("--yardstick", type=Path, metavar="REPORT", help="report of a reference checkpoint")
     options = parser.parse_args(arguments)
     if (options.yardstick is None) != bool(options.reports):
