@@ -318,10 +318,9 @@ class Correlations:
     """The scores of every checkpoint."""
     missing: str
     """The measures that not all checkpoints have at a common length; empty if none is missing."""
-    measures: Table
-    """The correlations between RULER, HELMET and its categories; without rows for few checkpoints."""
-    data_sets: Table
-    """The correlations between the data sets that every checkpoint has, and the measures (HELMET, Figures 8 and 9)."""
+    matrix: Table
+    """The correlations between the means of RULER, HELMET and its categories, and the data sets that every checkpoint
+    has (HELMET, Figures 8 and 9); without rows for few checkpoints."""
 
 
 def common_means(by_report: Sequence[ByLength]) -> list[float | None]:
@@ -356,18 +355,13 @@ def correlations(documents: Sequence[JsonReport]) -> Correlations | None:
         for case in document.cases:
             data_sets[-1].setdefault(case.task, {})[str(case.length)] = case.score
     scores = {name: values for name, values in _known_means(tables, MEASURES).items() if values}
-    rows, by_task = [], _known_means(data_sets, data_sets[0])
+    rows = []
     for place, document in enumerate(latest):
         rows.append(text_row(shown_name(document), *(f"{values[place]:.1f}" for values in scores.values())))
     return Correlations(
         scores=Table(name="Scores by checkpoint", corner="checkpoint", columns=tuple(scores), rows=tuple(rows)),
         missing=", ".join(name for name in MEASURES if name not in scores),
-        measures=_matrix("Correlations between measures", "measure", scores),
-        data_sets=_matrix(
-            "Correlations between data sets and means",
-            "data set",
-            by_task | {f"{name} mean": values for name, values in scores.items()},
-        ),
+        matrix=_matrix({f"{name} mean": scores[name] for name in scores} | _known_means(data_sets, data_sets[0])),
     )
 
 
@@ -386,7 +380,7 @@ def _known_means(tables: Sequence[Mapping[str, ByLength]], names: Iterable[str])
     return by_name
 
 
-def _matrix(name: str, corner: str, scores: Mapping[str, Sequence[float]]) -> Table:
+def _matrix(scores: Mapping[str, Sequence[float]]) -> Table:
     """Return the correlations between all scores that vary; without rows for fewer than two, or few checkpoints."""
     varied = {key: values for key, values in scores.items() if len(set(values)) > 1}
     rows = []
@@ -399,7 +393,7 @@ def _matrix(name: str, corner: str, scores: Mapping[str, Sequence[float]]) -> Ta
             cells.append(Cell(text=text, interval=interval))
         if any(cell.text for cell in cells):
             rows.append(Row(name=key, cells=tuple(cells)))
-    return Table(name=name, corner=corner, columns=tuple(varied), rows=tuple(rows))
+    return Table(name="Rank correlations", corner="scores", columns=tuple(varied), rows=tuple(rows))
 
 
 def correlation(first: Sequence[float], second: Sequence[float]) -> Correlation | None:

@@ -85,13 +85,12 @@ def test_the_page_shows_what_goes_together(tmp_path: Path) -> None:
     assert "Rank correlation over 12 checkpoints" in page
     tables = tables_of(page)
     # Five measures vary, and two data sets.
-    assert tables["measures"][0] == ["measure", "RULER", "HELMET", "rag", "cite", "icl"]
-    icl = {row[0]: row for row in tables["measures"]}["icl"]
-    assert re.fullmatch(r"-1\.00 -1\.00 to -0\.\d\d", icl[1])
-    assert icl[-1].strip() == ""
-    means = [f"{name} mean" for name in tables["measures"][0][1:]]
-    assert [row[0] for row in tables["data-sets"]] == ["data set", "vt", "cwe", *means]
-    assert tables["data-sets"][1][2].startswith("-1.00 ")
+    head, *rows = tables["correlated"]
+    assert head == ["scores", *(f"{name} mean" for name in ("RULER", "HELMET", "rag", "cite", "icl")), "vt", "cwe"]
+    icl = dict(zip(head, {row[0]: row for row in rows}["icl mean"], strict=True))
+    assert re.fullmatch(r"-1\.00 -1\.00 to -0\.\d\d", icl["RULER mean"])
+    assert icl["icl mean"].strip() == ""
+    assert rows[-1][-2].startswith("-1.00 ")
 
 
 def test_reports_of_parts_of_the_suites_say_what_is_left_out(tmp_path: Path) -> None:
