@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from longctx.fixtures.cli import CommandParser, print_line, report_wrong_use
+from longctx.fixtures.records.report import ReportFileError, read_report_file
+from longctx.fixtures.shown_text import visible_data
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -40,16 +42,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _rank(files: Sequence[Path], out: Path | None) -> int:
     """Print the tables of several models, as Markdown."""
-    from longctx.plugins.report.history import HistoryError, differing_questions, ranking, read_models
+    from longctx.plugins.report.history import HistoryError, differing_questions, ranking
     from longctx.plugins.report.markdown import table
 
     if len(files) < 2 or out is not None:
         reason = "--out: a ranking is printed; leave it out" if out else "--models: one report; give two or more"
         return report_wrong_use(reason)
     try:
-        documents = read_models(files)
+        documents = [visible_data(read_report_file(file)) for file in files]
         tables = ranking(documents)
-    except HistoryError as error:
+    except (ReportFileError, HistoryError) as error:
         return report_wrong_use(f"history: {error}")
     for others in differing_questions(documents):
         print_line(f"not asked like the first: {others} (other texts, prompts, scores or seed)", sys.stderr)

@@ -21,10 +21,9 @@ from typing import NamedTuple
 
 from longctx.fixtures.cli import CommandParser, print_line, report_wrong_use
 from longctx.fixtures.lengths import format_length
-from longctx.fixtures.outside_files import read_outside
 from longctx.fixtures.records import family_of
-from longctx.fixtures.records.report import JsonReport, parse_report
-from longctx.fixtures.shown_text import one_line, visible_line
+from longctx.fixtures.records.report import JsonReport, ReportFileError, read_report_file
+from longctx.fixtures.shown_text import visible_line
 from longctx.plugins.thresholds.records import CATEGORIES
 
 RULER = family_of("ruler", "")
@@ -211,20 +210,12 @@ def _below(value: float) -> float:
     return ROUNDING_POINTS * math.floor(value / ROUNDING_POINTS)
 
 
-def _read(path: Path) -> JsonReport:
-    try:
-        return parse_report(read_outside(path))
-    except (OSError, ValueError) as error:
-        reason = one_line(getattr(error, "strerror", None) or str(error), 120)
-        raise _ProposalError(f"{path} is not a report of the suite ({reason}); give files of --report-json") from error
-
-
 def _yardstick_text(path: Path) -> str:
     """Return the text of a yardstick file: RULER's mean and aspects at 4K, or at the shortest length with all tasks.
 
-    Raises ProposalError for a report without such a length.
+    Raises ReportFileError, and ProposalError for a report without such a length.
     """
-    report = _read(path)
+    report = read_report_file(path)
     means = {int(length): score for length, score in report.ruler.scores.items() if score is not None}
     if not means:
         raise _ProposalError(
@@ -261,8 +252,8 @@ def main(arguments: list[str] | None = None) -> int:
         if options.yardstick:
             text = _yardstick_text(options.yardstick)
         else:
-            text = propose(list({path: _read(path) for path in options.reports}.values()))
-    except _ProposalError as error:
+            text = propose(list({path: read_report_file(path) for path in options.reports}.values()))
+    except (ReportFileError, _ProposalError) as error:
         return report_wrong_use(str(error))
     for line in text.splitlines():
         print_line(line)

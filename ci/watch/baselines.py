@@ -14,8 +14,8 @@ from pathlib import Path
 from longctx.ci.checkpoint_dirs import Step, StepReader, fingerprint_of
 from longctx.ci.watch.history import History, WatchedCheckpoint, step_name
 from longctx.fixtures.checkpoints.safetensors import CheckpointError
-from longctx.fixtures.outside_files import absolute, expanded, read_outside
-from longctx.fixtures.records.report import parse_report
+from longctx.fixtures.outside_files import absolute, expanded
+from longctx.fixtures.records.report import ReportFileError, read_report_file
 
 ANCHOR, LAST_GOOD = "the anchor", "the last good step"
 
@@ -132,10 +132,9 @@ def check_anchor(anchor: str, directory: Path, out: Path, options: Sequence[str]
     path = expanded(anchor)
     if path.suffix == ".json":
         try:
-            parse_report(read_outside(path))
-        except (OSError, ValueError) as error:
-            reason = getattr(error, "strerror", None) or error
-            raise ValueError(f"--anchor: {anchor} is no report ({reason}); give a file of --report-json") from error
+            read_report_file(path)
+        except ReportFileError as error:
+            raise ValueError(f"--anchor: {error}") from error
         return
     try:
         fingerprint_of(path, option="--anchor", options=options)

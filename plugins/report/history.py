@@ -415,19 +415,6 @@ def correlation(first: Sequence[float], second: Sequence[float]) -> Correlation 
     return Correlation(value=value, low=math.tanh(centre - spread), high=math.tanh(centre + spread))
 
 
-def read_models(files: Sequence[Path]) -> list[JsonReport]:
-    """Return the reports of several models, with all texts visible; raise HistoryError that names a file."""
-    documents = []
-    for file in files:
-        try:
-            documents.append(visible_data(parse_report(read_outside(file))))
-        except OSError as error:
-            raise HistoryError(f"{file} cannot be read ({error.strerror}); name a file of --report-json") from error
-        except ValueError as error:
-            raise HistoryError(f"{file} is no report ({error}); name a file of --report-json") from error
-    return documents
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
     """A model's plain average over the lengths that all models have, with the distances to the ends of its interval."""

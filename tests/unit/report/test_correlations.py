@@ -150,4 +150,4 @@ def test_reports_without_a_common_case_are_refused(tmp_path: Path, capsys: pytes
     assert main(["history", "--models", files[0], files[0]]) == 0
     assert "| m | 50.0 | 50.0 (49.0 to 51.0) | 1 to 2 |" in capsys.readouterr().out
     assert main(["history", "--models", files[0], str(tmp_path)]) == 4
-    assert f"{tmp_path} cannot be read" in capsys.readouterr().err
+    assert f"{tmp_path} is no report (" in capsys.readouterr().err
