@@ -3,12 +3,13 @@
     python -m benchmarks.gpu_session --out DIR [--minutes 9] [--checkpoint CKPT]
 
 DIR gets `gpu_session.json` and the page `gpu_session.md`, both written anew after every row, so a session that is cut
-off loses nothing. The parts are, in this order: exactness of the GPU against float32 on the CPU, prefill of 4K to 128K
+off loses nothing. The parts are, in this order: exactness of the GPU against float32 on the CPU, prefill of 4K to 64K
 with every attention implementation, decoding of one prompt, decoding by the rows of a batch beside the number that the
-engine chooses, a prompt that continues a cached prefix, and with a checkpoint all 13 tasks of RULER. A part that fails
-leaves its reason; after the time is up, no row begins and no started run goes on. `--tiny` runs all parts with a tiny
-model on the CPU; its figures say nothing. The ceiling is the best rate of a large bfloat16 matrix product. Limit: exit
-code 1 if a part fails, logits differ, or a peak differs from its estimate by more than 10 %.
+engine chooses, a prompt that continues a cached prefix, and with a checkpoint all 13 tasks of RULER: by one worker, by
+two on the card, and by vLLM where it is installed. A part that fails leaves its reason; after the time is up, no row
+begins and no started run goes on. `--tiny` runs all parts with a tiny model on the CPU; its figures say nothing. The
+ceiling is the best rate of a large bfloat16 matrix product. Limit: exit code 1 if a part fails, logits differ, or a
+peak differs from its estimate by more than 10 %.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +83,7 @@ class Scale:
 
 
 GPU = Scale(
-    shape=LLAMA_8B, layers=32, lengths=(4096, 32768, 131072), decode_tokens=64, batch_length=4096,
+    shape=LLAMA_8B, layers=32, lengths=(4096, 16384, 65536), decode_tokens=64, batch_length=4096,
     rows=(1, 2, 4, 8, 16, 32), suite_length="32k", ceiling_size=CEILING_SIZE,
 )  # fmt: skip
 TINY = Scale(
@@ -219,22 +221,24 @@ class Session:
             yield {"prompt": name, "tokens": length, "reused": reused, "seconds": seconds, "ok": is_shared}
 
     def tasks(self) -> Iterator[Row]:
-        """Run the suite on a checkpoint: all 13 tasks of RULER at one length."""
-        for word in ("first run", "same run again"):
+        """Run RULER's 13 tasks at one length: by one worker, by two on this GPU, and by vLLM where it is installed."""
+        runs = {"one worker": ("-n", "1"), "two workers": ("-n", "2")}
+        if find_spec("vllm") is not None:
+            runs["one worker with vLLM"] = ("-n", "1", "--engine", "vllm")
+        for name, words in runs.items():
             started = time.monotonic()
-            lines, code = self._suite("--lengths", self.scale.suite_length, "--samples", "8", "--journal", "journal")
+            lines, code = self._suite(Path(self._folder.name, name), *words)
             seconds = time.monotonic() - started
-            yield {"run": word, "seconds": seconds, "result": "; ".join(lines), "ok": code in (0, 1)}
+            yield {"run": name, "seconds": seconds, "result": "; ".join(lines), "ok": code in (0, 1)}
 
-    def _suite(self, *words: str) -> tuple[list[str], int]:
+    def _suite(self, journal: Path, *words: str) -> tuple[list[str], int]:
         """Run the suite on the checkpoint; return the lines with scores and the exit code."""
         if self.checkpoint is None:
             raise LookupError("needs --checkpoint")
-        journal = words.index("--journal") + 1
-        words = (*words[:journal], str(Path(self._folder.name, words[journal])), *words[journal + 1 :])
         command = [sys.executable, "-m", "pytest", "--model", str(self.checkpoint), "--suite", "ruler", *words]
+        command += ["--lengths", self.scale.suite_length, "--samples", "8"]
         ended = subprocess.run(
-            [*command, "--device", self.device.type],
+            [*command, "--journal", str(journal), "--device", self.device.type],
             cwd=REPOSITORY, capture_output=True, text=True, check=False, timeout=self._seconds_left(),
         )  # fmt: skip
         shown = ("effective", "mean", "niah_multikey_1", "of the workers", "cost", "error")
