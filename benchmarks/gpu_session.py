@@ -222,7 +222,7 @@ class Session:
 
     def tasks(self) -> Iterator[Row]:
         """Run RULER's 13 tasks at one length: by one worker, by two on this GPU, and by vLLM where it is installed."""
-        runs = {"one worker": ("-n", "1"), "two workers": ("-n", "2")}
+        runs: dict[str, tuple[str, ...]] = {"one worker": ("-n", "1"), "two workers": ("-n", "2")}
         if find_spec("vllm") is not None:
             runs["one worker with vLLM"] = ("-n", "1", "--engine", "vllm")
         for name, words in runs.items():

@@ -21,6 +21,7 @@ import pytest
 from longctx.fixtures.engines import EngineError
 from longctx.fixtures.engines.openai.endpoint import Endpoint, ServerSettings
 from longctx.fixtures.engines.openai.engine import OpenAIEngine
+from longctx.fixtures.http import connection
 from longctx.fixtures.http.retry import RetryPolicy
 from longctx.fixtures.records import Generation
 from tests.helpers.clients import EXACT, Words, asking
@@ -90,6 +91,7 @@ SOUND: dict[str, Steps] = {
     "cached tokens of null": changed("usage.prompt_tokens_details", {"cached_tokens": None}),
     **{f"key, {form}": changed("choice.text", f" {NUMBER} {text} ") for form, text in key_forms().items()},
 }
+TEXTS: tuple[Any, ...] = (None, 3, [" 1"], {})
 BROKEN: dict[str, Steps] = {
     "no reply": (),
     "reset at once": ("reset",),
@@ -129,7 +131,7 @@ BROKEN: dict[str, Steps] = {
     "limit before the limit": changed("choice.finish_reason", "length"),
     "usage in a list": changed("usage", []),
     **{f"reason {value!r}": changed("choice.finish_reason", value) for value in ("abort", None, 0, True, ["stop"])},
-    **{f"text {value!r}": changed("choice.text", value) for value in (None, 3, [" 1"], {})},
+    **{f"text {value!r}": changed("choice.text", value) for value in TEXTS},
     **{f"prompt of {value!r}": changed("usage.prompt_tokens", value)
        for value in (None, -1, 0, 3, 10**30, True, "4", 3.5, [4], float("nan"))},
     **{f"answer of {value!r}": changed("usage.completion_tokens", value) for value in (True, "3", [3], float("nan"))},
@@ -246,3 +248,10 @@ def test_an_answer_is_read_and_anything_else_is_one_line_without_a_key(address: 
     with ThreadPoolExecutor(32) as pool:
         problems = [problem for problem in pool.map(lambda name: problem_of(name, address), NAMES) if problem]
     assert problems == []
+
+
+def test_a_reply_that_goes_on_ends_at_a_size(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "MOST_BODY_BYTES", 2**20)
+    said = answered(f"{address}/{NAMES.index('endless chunks')}/v1", SOUND_REQUEST_SECONDS)
+    assert isinstance(said, str)
+    assert "a reply of more than 1 MiB" in said
