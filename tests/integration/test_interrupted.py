@@ -92,7 +92,8 @@ def test_all_reports_show_the_scores_so_far(interrupted: tuple[Path, str, int]) 
     assert report["run"]["computed_samples"] == samples
     note = f"interrupted: scores from {samples:,} of 520 samples; the same command continues"
     for text in (output, (folder / "report.html").read_text(), (folder / "report.md").read_text()):
-        assert note in text
+        # A line of the terminal is broken where its number of samples makes it longer than 80 columns.
+        assert note in " ".join(text.split())
 
 
 PYTEST = [sys.executable, "-m", "pytest"]

@@ -103,7 +103,7 @@ WRONG = {
     f"--model {CKPT} --base-url http://127.0.0.1:9/v1": "the connection fails ([Errno 111] Connection refused); start",
     f"--model {CKPT} --engine sglang": "--engine: unknown 'sglang'; use one of auto, hf, vllm, openai",
     f"--model {CKPT} --yardstick 200": "--yardstick: '200'; give auto, aligned, base, a score from 0 to 100, or a",
-    f"--model {CKPT} --attention flash": "--attention: unknown 'flash'; use auto, eager, flash_attention_2",
+    f"--model {CKPT} --attention flash": "--attention: unknown 'flash'; use auto, eager, ",
     f"--model {CKPT} --data-dir nope": "nope: no such directory; name an existing one, or leave out --data-dir",
     f"--model {CKPT} --step last": "--step: 'last'; give the training step as a whole number of at least 0",
 }  # fmt: skip
