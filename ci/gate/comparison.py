@@ -234,7 +234,8 @@ def _check(case_id: str, samples: Samples, others: Samples, names: tuple[str, st
                 "the same prompts, with the same seed, examples and template"
             )
     if samples.keys().isdisjoint(others):
-        raise ResultsError(f"{case_id}: no sample of {names[0]} is in {names[1]}; compare runs of the same samples")
+        ids = f"{_first(samples).id!r} in {names[0]}, {_first(others).id!r} in {names[1]}"
+        raise ResultsError(f"{case_id}: the two have no id in common ({ids}); compare runs of the same samples")
 
 
 def _shown_names(tasks: Sequence[str]) -> dict[str, str]:

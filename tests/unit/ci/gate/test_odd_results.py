@@ -240,7 +240,8 @@ ODD: dict[str, tuple[Make, int, str]] = {
         table(lambda new: [*new, {**new[-1], "id": 99}]), 0, r"b: 1 sample of .*new.jsonl alone \(99\)",
     ),
     "no sample in common": (
-        table(lambda new: [{**row, "id": f"x{row['id']}"} for row in new]), 4, r"error: a: no sample of .* is in .*new",
+        table(lambda new: [{**row, "id": f"x{row['id']}"} for row in new]), 4,
+        r"error: a: the two have no id in common \(0 in .*base.jsonl, 'x0' in .*new",
     ),
     "other order": (table(lambda new: new[::-1]), 0, r"verdict +pass"),
     "NaN": (table(edited(score=float("nan"))), 4, r"error: .*: score of sample 0 of a is nan; write a number"),
