@@ -284,4 +284,5 @@ def _share(sample: Sample, metric: str, reading: Reading, name: str) -> float:
     if math.isfinite(number):
         advice = "give --scale with the best score, such as --scale 100" if reading.scale is None else "see --scale"
         fault = f", not from 0 to {scale:g}; {advice}"
-    raise ResultsError(f"{name}: {metric} of sample {sample.id} of {sample.task} is {str(score)[:40]}{fault}")
+    shown = str(score)[:40] or "empty"
+    raise ResultsError(f"{name}: {metric} of sample {sample.id} of {sample.task} is {shown}{fault}")
