@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections import Counter
 from contextlib import closing
 from pathlib import Path
@@ -40,14 +39,6 @@ def computed_samples(journal: Path) -> Counter[str]:
         for line in map(json.loads, file.read_text().splitlines())
         if "element" in line
     )
-
-
-def wait_for_samples(journal: Path, count: int, seconds: float) -> None:
-    """Wait until so many samples are answered; fail after `seconds`."""
-    deadline = time.monotonic() + seconds
-    while computed_samples(journal).total() < count:
-        assert time.monotonic() < deadline, "no job has answered"
-        time.sleep(0.1)
 
 
 def entry(key: str, text: str = "an answer", *, prompt: str | None = None, case: str = "test_ruler[vt-4k]") -> Entry:
