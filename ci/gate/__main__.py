@@ -28,14 +28,11 @@ from longctx.ci.gate.load import Reading
 from longctx.fixtures.atomic_files import write_file
 from longctx.fixtures.cli import CommandParser, output_problem, print_line, report_wrong_use
 from longctx.fixtures.outside_files import absolute
-from longctx.fixtures.records.report import JsonReport, ReportCase, ReportGate
 from longctx.fixtures.shown_text import shown_columns, visible_data
 from longctx.plugins.report.document import RunSummary, document
 from longctx.plugins.report.terminal import terminal_summary, verdict_lines
 from longctx.plugins.report.texts import report_text
 
-# The element of a test by its verdict; any other verdict is skipped.
-OUTCOMES = {"pass": "", "fail": "failure", "error": "error"}
 REPORTS = {
     "--report-html": "write a page with all changed answers", "--report-md": "write a summary for a pull request",
     "--report-json": "write the report of a run", "--junitxml": "write a test for every gate and task",
@@ -97,7 +94,7 @@ def _report(summary: RunSummary, files: Mapping[str, Path]) -> int:
     for flag, path in files.items():
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            text = _junit(shown) if flag == "--junitxml" else report_text(flag, summary, documents.get(flag, shown))
+            text = report_text(flag, summary, documents.get(flag, shown))
             write_file(path, text.encode("utf-8", errors="replace"))
             print_line(f"report     {path}")
         except OSError as error:
@@ -108,31 +105,3 @@ def _report(summary: RunSummary, files: Mapping[str, Path]) -> int:
         print_line(line)
     exit_code: int = verdict.exit_code
     return exit_code
-
-
-def _junit(document: JsonReport) -> str:
-    """Return a JUnit file with a test for every gate and case; all texts of the document must be visible."""
-    from xml.etree import ElementTree
-
-    root = ElementTree.Element("testsuites")
-    suite = ElementTree.SubElement(root, "testsuite", name="longctx gate", time=f"{document.run.seconds:.3f}")
-    tests: list[tuple[str, str, str, ReportGate | ReportCase]] = []
-    for gate in document.gates:
-        word: str = "not failed" if gate.verdict == "fail" else gate.verdict
-        if gate.fails and word != "error":
-            word = "fail"
-        tests.append((f"gate[{gate.name}]", word, gate.reason, gate))
-    for case in document.cases:
-        tests.append((case.id, case.verdict if case.fails else "pass", case.error or case.decided_by or "", case))
-    for name, word, reason, record in tests:
-        test = ElementTree.SubElement(suite, "testcase", classname="longctx.gate", name=name)
-        properties = ElementTree.SubElement(test, "properties")
-        for key, value in structs.asdict(record).items():
-            if isinstance(value, str | int | float):
-                ElementTree.SubElement(properties, "property", name=key, value=str(value))
-        if outcome := OUTCOMES.get(word, "skipped"):
-            ElementTree.SubElement(test, outcome, message=reason)
-    suite.set("tests", str(len(tests)))
-    for outcome, attribute in (("failure", "failures"), ("error", "errors"), ("skipped", "skipped")):
-        suite.set(attribute, str(len(suite.findall(f"testcase/{outcome}"))))
-    return str(ElementTree.tostring(root, encoding="utf-8", xml_declaration=True), "utf-8")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import platform
-import re
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from longctx.ci.gate.formats import Place, ResultsError, Sample
-from longctx.ci.gate.load import Reading, Results, Source, load
+from longctx.ci.gate.load import Reading, Results, Source, load, shown_task
 from longctx.fixtures.checkpoints.checkpoint import Checkpoint
 from longctx.fixtures.lengths import format_length
 from longctx.fixtures.outside_files import absolute
@@ -31,6 +30,7 @@ from longctx.fixtures.records import (
     Score,
 )
 from longctx.fixtures.records.report import RESULT_FILES
+from longctx.fixtures.shown_text import known_names
 from longctx.plugins.config.run_facts import Baseline, RunFacts
 from longctx.plugins.report.document import RunSummary
 from longctx.plugins.report.tables import counted, plural
@@ -44,7 +44,6 @@ SUITE = "tasks"
 """The suite and the family of other programs' tasks."""
 Value = TypeVar("Value")
 MOST_NAMED = 5
-MOST_CHARACTERS = 90
 Samples = Mapping[str, Sample]
 """The samples of a place by identity."""
 # A mean over RULER is one over all its tasks.
@@ -85,32 +84,24 @@ def compare(
     left_out = [gate.name for gate in thresholds.gates if gate.kind not in COMPARED_KINDS]
     gates = tuple(gate for gate in thresholds.gates if gate.kind in COMPARED_KINDS)
     thresholds = replace(thresholds, gates=gates, floors={} if policy is None else thresholds.floors)
-    required = [*(task for gate in gates for task in gate.tasks), *thresholds.floors]
-    names = _shown_names([*(task for task, _ in (*results.samples, *other.samples)), *required])
-    pairs = pair(results, other, names, required)
+    pairs = pair(results, other)
     notes = [*thresholds.notes, *results.notes, *other.notes, *pairs.notes]
     if results.name == other.name and isinstance(base, str | Path):
         notes.append("BASE and CANDIDATE are the same, which is most often a wrong path")
     if policy is not None and left_out:
         notes.append(f"gates on scores are for longctx run, and left out here: {', '.join(left_out)}")
     cases = tuple(result.case for result in pairs.results)
-    thresholds = _with_places(thresholds, names, cases)
+    thresholds = _with_places(thresholds, cases, results.name)
     evaluation = _evaluation(cases, thresholds, pairs, seed=_first(_first(results.samples)).seed)
     scope = evaluation.measured.scope
     options = Options(
         model=other.name, model_path=other.name, suite=SUITE, lengths=scope.lengths,
-        samples=max(case.samples for case in cases), seed=scope.seed, engine=RESULT_FILES, device="", dtype="",
-        attention="", batch_size=0, prefill_chunk="", chat="", length_tokenizer=None, data_dir=None, prompts=None,
-        thresholds=str(path), trust_remote_code=False, preflight=False, journal="", full=scope.full,
-        budget_minutes=None, baseline=results.name, gpus_per_worker=0, scoring="", judge_model=None,
-        judge_url=None, nli_model=None,
+        samples=max(case.samples for case in cases), seed=scope.seed, engine=RESULT_FILES, thresholds=str(path),
+        full=scope.full, baseline=results.name,
     )  # fmt: skip
     # Nothing but the place of its files is known of the model.
     model = Checkpoint(name=other.name, path=os.path.abspath(other.name), architecture=other.kind, fingerprint="")
-    facts = EngineFacts(
-        engine=RESULT_FILES, device="", dtype="", attention="", batch_size=0, prefill="", reuse="",
-        hardware=platform.node(), notes=tuple(notes),
-    )  # fmt: skip
+    facts = EngineFacts(engine=RESULT_FILES, hardware=platform.node(), notes=tuple(notes))
     baseline = Baseline(name=results.name, fingerprint="", journal="", path=results.name)
     return RunSummary(
         run=RunFacts(options=options, checkpoint=model, cases=cases, thresholds=thresholds, baseline=baseline),
@@ -119,16 +110,23 @@ def compare(
     )  # fmt: skip
 
 
-def _with_places(thresholds: Thresholds, names: Mapping[str, str], cases: Sequence[Case]) -> Thresholds:
-    """Return thresholds with the names and the lengths of tasks; a gate without any is about all of another program."""
+def _with_places(thresholds: Thresholds, cases: Sequence[Case], base: str) -> Thresholds:
+    """Return thresholds with the tasks and the lengths of cases; a gate without a task is about all of another program.
+
+    Raises ResultsError for a task that no case has.
+    """
+    others = tuple(dict.fromkeys(case.task for case in cases if case.suite == SUITE))
+    floors = {shown_task(task): floor for task, floor in thresholds.floors.items()}
     gates = []
     for gate in thresholds.gates:
-        tasks = [names[task] for task in gate.tasks]
-        if not tasks and gate.aspect is None and gate.category is None:
-            tasks = list(dict.fromkeys(case.task for case in cases if case.suite == SUITE))
+        is_of_all = not gate.tasks and gate.aspect is None and gate.category is None
+        tasks = others if is_of_all else tuple(map(shown_task, gate.tasks))
         lengths = {case.length for case in cases if case.task in tasks}
-        gates.append(replace(gate, tasks=tuple(tasks), lengths=gate.lengths or tuple(sorted(lengths))))
-    floors = {names[task]: floor for task, floor in thresholds.floors.items()}
+        gates.append(replace(gate, tasks=tasks, lengths=gate.lengths or tuple(sorted(lengths))))
+    known = list(dict.fromkeys(case.task for case in cases))
+    for task in (*floors, *(task for gate in gates for task in gate.tasks)):
+        if task not in known:
+            raise ResultsError(f"--policy: {base} has no sample of {task}; {known_names(task, known)}")
     return replace(thresholds, gates=tuple(gates), floors=floors)
 
 
@@ -173,15 +171,14 @@ def power_lines(evaluation: Evaluation) -> Iterator[str]:
             yield f"{verdict.name}: {verdict.change.pairs:,} pairs on {texts}; {seen}"
 
 
-def pair(base: Results, candidate: Results, names: Mapping[str, str], required: Sequence[str]) -> Pairs:
+def pair(base: Results, candidate: Results) -> Pairs:
     """Pair two results; raise ResultsError if nothing can be compared, or if inputs differ.
 
-    `names` are those of tasks in reports. A case of `required` tasks that no file has is an error, as is one that the
-    candidate lacks.
+    A case that the candidate lacks is an error.
     """
     pairs, numbers, has_units = Pairs(), dict[str | int, int](), True
     for place, samples in base.samples.items():
-        case, others = _case(names, place, samples), candidate.samples.get(place, {})
+        case, others = _case(place, samples), candidate.samples.get(place, {})
         if not others:
             error = f"{candidate.name} has no sample of it; measure it, or leave it out of {base.name}"
             pairs.results.append(CaseResult(case=case, outcomes=(), seconds=0.0, error=error))
@@ -195,24 +192,20 @@ def pair(base: Results, candidate: Results, names: Mapping[str, str], required: 
         shared = [identity for identity in samples if identity in others]
         if len(shared) < len(samples):
             pairs.short.add(case.id)
-        has_units = has_units and all(samples[identity].unit for identity in shared)
+        units = [samples[identity].unit for identity in shared]
+        has_units = has_units and None not in units
         if _first(samples).case is None:
             # The number of the text of every pair is the same in all tasks.
-            texts = [samples[identity].unit or f"{place} {identity}" for identity in shared]
+            texts = [f"{place} {id_}" if unit is None else unit for id_, unit in zip(shared, units, strict=True)]
             own = tuple(numbers.setdefault(text, len(numbers)) for text in texts)
             case = replace(case, samples=len(shared), texts=own)
         else:
             # The samples of this suite are paired in the order of their indices.
             shared.sort(key=int)
         pairs.results.append(_result(case, [(samples[identity], others[identity]) for identity in shared]))
-    new = [_case(names, place, own).id for place, own in candidate.samples.items() if place not in base.samples]
+    new = [_case(place, own).id for place, own in candidate.samples.items() if place not in base.samples]
     if new:
         pairs.notes.append(f"tasks of {candidate.name} alone: {counted(new, MOST_NAMED)}")
-    for task in dict.fromkeys(required):
-        if task not in [known for known, _ in base.samples]:
-            like = replace(pairs.results[0].case, id=task, task=names[task], texts=(), only=())
-            error = f"{base.name} has no sample of it; measure it"
-            pairs.results.append(CaseResult(case=like, outcomes=(), seconds=0.0, error=error))
     if not has_units:
         text = "nothing says which samples share a text, so each is one of its own; a column `cluster` says it"
         pairs.notes.insert(0, text)
@@ -223,11 +216,11 @@ def _check(case_id: str, samples: Samples, others: Samples, names: tuple[str, st
     """Raise ResultsError for the first sample of which the two models were asked something else."""
     lone_ids = {sample.id for identity, sample in others.items() if identity not in samples}
     for identity, sample in samples.items():
-        other = others.get(identity)
-        if other is None:
-            is_other = bool(sample.document) and sample.id in lone_ids
+        if identity in others:
+            prompts = {sample.prompt, others[identity].prompt}
+            is_other = len(prompts) > 1 and "" not in prompts
         else:
-            is_other = sample.prompt != other.prompt and "" not in (sample.prompt, other.prompt)
+            is_other = bool(sample.document) and sample.id in lone_ids
         if is_other:
             raise ResultsError(
                 f"{case_id}: sample {sample.id} has another prompt in {names[1]} than in {names[0]}; compare runs of "
@@ -238,22 +231,9 @@ def _check(case_id: str, samples: Samples, others: Samples, names: tuple[str, st
         raise ResultsError(f"{case_id}: the two have no id in common ({ids}); compare runs of the same samples")
 
 
-def _shown_names(tasks: Sequence[str]) -> dict[str, str]:
-    """Return by task its name as reports may have it, another one for each."""
-    names: dict[str, str] = {}
-    for task in dict.fromkeys(tasks):
-        shown = re.sub(r"[^A-Za-z0-9_.-]", "-", task)[:MOST_CHARACTERS] or "-"
-        name, number = shown, 1
-        while name in names.values():
-            number += 1
-            name = f"{shown}-{number}"
-        names[task] = name
-    return names
-
-
-def _case(names: Mapping[str, str], place: Place, samples: Samples) -> Case:
+def _case(place: Place, samples: Samples) -> Case:
     """Return the case of some samples: that of this suite, or one in the order of a file."""
-    task, length = names[place[0]], place[1]
+    task, length = place
     return _first(samples).case or Case(
         id=f"{task}-{format_length(length)}" if length else task, suite=SUITE, category=SUITE, task=task,
         length=length, samples=len(samples), source="published", generation_tokens=1,

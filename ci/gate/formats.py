@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import structs
@@ -73,10 +73,10 @@ class Sample(msgspec.Struct, kw_only=True, gc=False):
     score: Any = None
     """As the row has it; from 0 to 1 once its metric is chosen, and then the mean of all attempts."""
     task: str | int | None = None
-    length: int | str | None = None
+    length: Annotated[int, msgspec.Meta(ge=0)] | None = None
     """In tokens; None or 0 for a task that has none."""
     unit: str | int | None = None
-    """The text that several samples are about, the same in all tasks; None or "" if the file does not tell."""
+    """The text that several samples are about, the same in all tasks; None if the file does not tell."""
     document: str = ""
     """The hash of what is asked, which identifies a sample better than its id; empty if the file has none."""
     prompt: Any = ""
@@ -97,7 +97,7 @@ class Sample(msgspec.Struct, kw_only=True, gc=False):
 
     @property
     def place(self) -> Place:
-        return str(self.task), int(self.length or 0)
+        return str(self.task), self.length or 0
 
     @property
     def key(self) -> str:
@@ -144,32 +144,21 @@ def text_hash(value: object) -> str:
 def read_table(content: Content) -> Iterator[Sample]:
     """Read CSV, or lines of JSON, with the columns `id` and `score` and those of `TABLE` that are known."""
     for sample, _ in content.samples(TABLE):
-        if not str(sample.length or 0).isdecimal():
-            raise ResultsError(f"{content.path}: length is {sample.length!r}; write a number of tokens")
-        sample.unit = "" if sample.unit is None else str(sample.unit)
         sample.scores = {SCORE: sample.score}
         yield sample
 
 
-class _Helmet(msgspec.Struct, kw_only=True):
-    args: dict[str, Any]
-    data: list[dict[str, Any]]
-    metrics: dict[str, list[Any]]
-
-
 def read_helmet(content: Content) -> Iterator[Sample]:
     """Read a result file of HELMET's eval.py, one data set at one length. Seen at commit 4526dfb."""
-    results = msgspec.convert(content.first, _Helmet)
-    metrics = {name: values for name, values in results.metrics.items() if name not in HELMET_COUNTS}
+    data, task = content.first["data"], content.first["args"]["datasets"]
+    metrics = {name: values for name, values in content.first["metrics"].items() if name not in HELMET_COUNTS}
     for name, values in metrics.items():
-        if len(values) != len(results.data):
-            raise ResultsError(
-                f"{content.path}: metric {name} has {len(values)} values for {len(results.data)} samples; run it again"
-            )
-    length, task = HELMET_LENGTH.search(content.path.name), str(results.args["datasets"])
-    for number, entry in enumerate(results.data):
+        if len(values) != len(data):
+            raise ResultsError(f"{content.path}: {name} has {len(values)} values, not {len(data)}; run it again")
+    length = HELMET_LENGTH.search(content.path.name)
+    for number, entry in enumerate(data):
         yield Sample(
-            id=number, task=task, length=length and length[1],
+            id=number, task=task, length=int(length[1]) if length else None,
             # A sample that the server did not answer is left out, which moves the numbers of those after it.
             document=text_hash([entry.get("question"), entry.get("answer")]),
             expected=entry.get("answer"), answer=entry.get("output", ""),
@@ -188,27 +177,25 @@ def _judged(scores: Mapping[str, float] | None) -> dict[str, float]:
     return {"gpt-4-score": scores["fluency"] * scores["correctness"] / MOST_CORRECT}
 
 
-class _InspectLog(msgspec.Struct, kw_only=True):
-    status: str = "success"
-    eval: dict[str, Any]
-    samples: list[dict[str, Any]] | None = None
-
-
 def read_inspect(content: Content) -> Iterator[Sample]:
     """Read a log of inspect_ai, an archive or JSON, of version 2 of its format. Seen in 0.3.285.
 
     Samples without a score are counted and left out.
     """
-    log = msgspec.convert(content.first, _InspectLog)
-    if log.samples is None:
+    log = content.first
+    if log.get("samples") is None:
         raise ResultsError(f"{content.path}: has no samples; write the log with them")
-    if log.status != "success":
-        content.notes.append(f"{content.path}: its status is {log.status}")
+    if log["status"] != "success":
+        content.notes.append(f"{content.path}: its status is {log['status']}")
     missing = 0
-    for sample, line in content.samples(INSPECT, [("", line) for line in log.samples]):
-        sample.task, sample.stamp = log.eval["task"], log.eval.get("created", "")
-        said, sample.answer = _said(line.get("input")), _inspect_answer(line.get("output") or {})
+    for sample, line in content.samples(INSPECT, [("", line) for line in log["samples"]]):
+        sample.task, sample.stamp = log["eval"]["task"], log["eval"].get("created", "")
+        said = line.get("input")
+        if isinstance(said, list):
+            # Every run gives its messages new ids.
+            said = [(message.get("role"), message.get("content")) for message in said]
         sample.prompt = text_hash(said) if said else ""
+        sample.answer = (line.get("output") or {}).get("completion")
         sample.scores = dict(_inspect_scores(line.get("scores") or {}))
         if sample.scores and line.get("error") is None:
             yield sample
@@ -226,20 +213,6 @@ def _inspect_scores(scores: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
             number = LETTERS.get(part) if isinstance(part, str) else part
             if isinstance(number, int | float) and not math.isnan(number):
                 yield f"{scorer}/{name}" if name else scorer, float(number)
-
-
-def _said(messages: Any) -> Any:
-    """Return the input without the ids that every run gives its messages anew."""
-    if not isinstance(messages, list):
-        return messages
-    return [(message.get("role"), message.get("content")) for message in messages]
-
-
-def _inspect_answer(output: Mapping[str, Any]) -> object:
-    """Return the text of the first answer."""
-    choices = output.get("choices") or [{}]
-    content = (choices[0].get("message") or {}).get("content")
-    return "".join(part.get("text", "") for part in content) if isinstance(content, list) else content
 
 
 def read_lm_eval(content: Content) -> Iterator[Sample]:
@@ -289,21 +262,17 @@ def _text_of(line: Mapping[str, Any]) -> str:
     return text_hash(longest) if len(longest) >= LEAST_TEXT else ""
 
 
-class _NemoBundle(msgspec.Struct, kw_only=True):
-    benchmark: dict[str, Any] = {}
-    timestamp: str = ""
-
-
 def read_nemo(content: Content) -> Iterator[Sample]:
     """Read `results.jsonl` of NVIDIA's NeMo Evaluator, all attempts. Seen at commit ac66aff5 (0.4.0).
 
     The newest `eval-*.json` beside it names the benchmark.
     """
     folder = content.path.parent
-    bundles = [msgspec.json.decode(read_outside(path), type=_NemoBundle) for path in folder.glob("eval-*.json")]
-    bundle = max(bundles, key=lambda bundle: bundle.timestamp, default=_NemoBundle())
+    bundles: list[dict[str, Any]] = [json.loads(read_outside(path)) for path in folder.glob("eval-*.json")]
+    bundle = max(bundles, key=lambda bundle: bundle["timestamp"], default={})
     for sample, _ in content.samples(NEMO):
-        sample.task, sample.stamp = bundle.benchmark.get("name", folder.name), bundle.timestamp
+        sample.task = bundle["benchmark"]["name"] if bundle else folder.name
+        sample.stamp = bundle.get("timestamp", "")
         sample.scores = {"reward": sample.score}
         yield sample
 

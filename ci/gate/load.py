@@ -7,6 +7,7 @@ import glob
 import io
 import json
 import math
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from longctx.plugins.report.tables import counted
 SUFFIXES = (".jsonl", ".json", ".csv", ".tsv", ".eval")
 SEPARATORS = ",;\t"
 LIMIT_BYTES = 4096 * MIB
-MOST_NAMED, MOST_SHOWN = 3, 8
+MOST_NAMED, MOST_SHOWN, MOST_CHARACTERS = 3, 8, 90
 HEADER = "header.json"
 ALL = "all"
 """The task of the samples of a single file that names none."""
@@ -194,10 +195,11 @@ def _csv_rows(path: Path, text: str) -> Iterator[tuple[str, object]]:
         if twice := [name for name in names if names.count(name) > 1]:
             raise ResultsError(f"{path}: has several columns {twice[0]!r}; keep one of them")
         for values in filter(None, reader):
+            where = f", line {reader.line_num}"
             if len(values) != len(names):
-                where = f"{path}, line {reader.line_num}"
-                raise ResultsError(f"{where}: {len(values)} columns, not {len(names)}; write a value for each")
-            yield f", line {reader.line_num}", dict(zip(names, values, strict=True))
+                raise ResultsError(f"{path}{where}: {len(values)} columns, not {len(names)}; write a value for each")
+            # An empty cell is a value that is not known.
+            yield where, {name: value for name, value in zip(names, values, strict=True) if value}
     except csv.Error as error:
         raise ResultsError(f"{path}, line {reader.line_num}: no CSV ({error}); write it again") from error
 
@@ -230,10 +232,14 @@ def _newest(files: Mapping[Path, Sequence[Sample]], name: str, notes: list[str])
     chosen: dict[Place, list[Sample]] = defaultdict(list)
     known: dict[tuple[Place, str, str], Path] = {}
     older = set()
+    names: dict[str, str] = {}
     for path, samples in files.items():
+        unnamed = path.name.partition(".")[0] if len(files) > 1 else ALL
         for sample in samples:
-            if sample.task in (None, ""):
-                sample.task = path.name.partition(".")[0] if len(files) > 1 else ALL
+            task = unnamed if sample.task in (None, "") else str(sample.task)
+            sample.task = shown_task(task)
+            if names.setdefault(sample.task, task) != task:
+                raise ResultsError(f"{name}: tasks {names[sample.task]} and {task} are shown alike; rename one")
     for path, samples in sorted(files.items(), key=lambda file: file[1][0].stamp, reverse=True):
         # A single file has no others to know.
         compared = samples if len(files) > 1 else ()
@@ -251,6 +257,11 @@ def _newest(files: Mapping[Path, Sequence[Sample]], name: str, notes: list[str])
     if older:
         notes.append(f"{name}: older runs are left out: {counted(sorted(map(str, older)), MOST_NAMED)}")
     return chosen
+
+
+def shown_task(name: str) -> str:
+    """Return the name of a task as reports may have it."""
+    return re.sub(r"[^A-Za-z0-9_.-]", "-", name)[:MOST_CHARACTERS] or "-"
 
 
 def _metric(task: str, samples: Sequence[Sample], reading: Reading, name: str) -> str:

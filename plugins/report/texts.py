@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 
 import msgspec
+from msgspec import structs
 
-from longctx.fixtures.records.report import JsonReport
+from longctx.fixtures.records.report import JsonReport, ReportCase, ReportGate
 from longctx.plugins.report.document import RunSummary
+
+# The element of a test by its verdict; any other verdict is skipped.
+OUTCOMES = {"pass": "", "fail": "failure", "error": "error"}
 
 
 def report_text(flag: str, summary: RunSummary, document: JsonReport) -> str:
-    """Return the content of the file of --report-json, --report-md or --report-html.
+    """Return the content of the file of --report-json, --report-md, --report-html, or --junitxml without pytest.
 
     JSON is ASCII; raises ValueError for a number that it cannot represent.
     """
@@ -19,6 +23,8 @@ def report_text(flag: str, summary: RunSummary, document: JsonReport) -> str:
     match flag:
         case "--report-json":
             return json.dumps(msgspec.to_builtins(document), indent=1, allow_nan=False) + "\n"
+        case "--junitxml":
+            return _junit(document)
         case "--report-md":
             from longctx.plugins.report.markdown import markdown
 
@@ -27,3 +33,31 @@ def report_text(flag: str, summary: RunSummary, document: JsonReport) -> str:
             from longctx.plugins.report.html.page import page
 
             return page(document, summary)
+
+
+def _junit(document: JsonReport) -> str:
+    """Return a JUnit file with a test for every gate and case; all texts of the document must be visible."""
+    from xml.etree import ElementTree
+
+    root = ElementTree.Element("testsuites")
+    suite = ElementTree.SubElement(root, "testsuite", name="longctx gate", time=f"{document.run.seconds:.3f}")
+    tests: list[tuple[str, str, str, ReportGate | ReportCase]] = []
+    for gate in document.gates:
+        word: str = "not failed" if gate.verdict == "fail" else gate.verdict
+        if gate.fails and word != "error":
+            word = "fail"
+        tests.append((f"gate[{gate.name}]", word, gate.reason, gate))
+    for case in document.cases:
+        tests.append((case.id, case.verdict if case.fails else "pass", case.error or case.decided_by or "", case))
+    for name, word, reason, record in tests:
+        test = ElementTree.SubElement(suite, "testcase", classname="longctx.gate", name=name)
+        properties = ElementTree.SubElement(test, "properties")
+        for key, value in structs.asdict(record).items():
+            if isinstance(value, str | int | float):
+                ElementTree.SubElement(properties, "property", name=key, value=str(value))
+        if outcome := OUTCOMES.get(word, "skipped"):
+            ElementTree.SubElement(test, outcome, message=reason)
+    suite.set("tests", str(len(tests)))
+    for outcome, attribute in (("failure", "failures"), ("error", "errors"), ("skipped", "skipped")):
+        suite.set(attribute, str(len(suite.findall(f"testcase/{outcome}"))))
+    return str(ElementTree.tostring(root, encoding="utf-8", xml_declaration=True), "utf-8")

@@ -68,7 +68,7 @@ def inspect_log(table: list[Row], status: str = "success") -> Row:
             {
                 "id": row["id"], "epoch": 1, "input": [{"id": "x", "role": "user", "content": f"q{row['id']}"}],
                 "target": "yes", "scores": {"match": {"value": "C" if row["score"] else "I"}},
-                "output": {"choices": [{"message": {"content": row["answer"]}, "stop_reason": "stop"}]},
+                "output": {"choices": [{"message": {"content": row["answer"]}}], "completion": row["answer"]},
             }
             for row in table
         ],

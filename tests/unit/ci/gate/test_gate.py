@@ -125,13 +125,6 @@ def test_a_policy_gates_tasks_with_losses_of_their_own(tmp_path: Path, drop: str
     assert report.gates[1].name == "only b"
 
 
-def test_a_task_that_no_file_has_is_one_error_however_many_gates_name_it(tmp_path: Path) -> None:
-    gates = [f'[[gate]]\nname = "{name}"\nkind = "regression"\ntasks = ["gone"]\ndrop = 2' for name in ("one", "two")]
-    (tmp_path / "gates.toml").write_text("\n".join(gates))
-    report = longctx.compare_results(rows(tasks=["a"]), rows(tasks=["a"]), tmp_path / "gates.toml")
-    assert [(case.id, bool(case.error)) for case in report.cases] == [("a", False), ("gone", True)]
-
-
 def test_samples_of_a_run_and_its_baseline_get_the_verdict_of_the_run(tmp_path: Path) -> None:
     summary = run_summary(paired=True, full=False)
     lines = [json.loads(line) for line in sample_lines(summary)]
