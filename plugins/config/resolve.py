@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import time
 import uuid
 from argparse import Namespace
@@ -86,7 +85,6 @@ NO_MODEL = (
     "--model: give a checkpoint directory, e.g. --model path/to/ckpt; "
     "--model calibration:4k builds a small one whose effective length is known"
 )
-MAX_COLUMNS = 10_000
 # The value of --prompts for RULER to the letter of its paper.
 RULER_PAPER = "ruler-paper"
 # Weights that a warning names.
@@ -122,10 +120,6 @@ def check_values(arguments: Namespace) -> None:
             check_vllm(arguments.device, int(arguments.batch_size))
         if (gpus := int(arguments.gpus_per_worker)) > 1:
             check_gpus(arguments.device, gpus)
-    # pytest cannot draw a line across a wider terminal.
-    if shutil.get_terminal_size().columns > MAX_COLUMNS:
-        given = os.environ.get("COLUMNS", "")[:20]
-        raise ConfigError(f"COLUMNS: {given} is too wide for a terminal; unset it, or give at most {MAX_COLUMNS:,}")
     for name, attribute in (("-k", "keyword"), ("-m", "markexpr")):
         # pytest would print the escape sequences of an expression. A measurement from Python has none.
         expression = getattr(arguments, attribute, "") or ""
