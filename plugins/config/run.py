@@ -136,23 +136,18 @@ def is_same_checkpoint(run: Run, executions: Mapping[str, Mapping[str, str]]) ->
     return is_same_execution and run.baseline.fingerprint == run.checkpoint.fingerprint
 
 
-def read_baseline(
-    path: Path, options: Options, samples: str, difference: Callable[[JsonReport], str]
-) -> Baseline | JsonReport:
+def read_baseline(path: Path, options: Options, samples: str, difference: Callable[[JsonReport], str]) -> Baseline:
     """Return the baseline that a JSON report describes; `samples` is the fingerprint of this run's samples.
 
-    If the report is of other samples, `difference` says how, and the report itself is returned if it says nothing: its
-    checkpoint has to answer. Raises BaselineError for other samples and if the report's journal is missing.
+    Raises BaselineError if the report's journal is missing, and for a report of other samples; `difference` says which.
     """
     report = _report(path)
     model, run = report.model, report.run
     if run.samples != samples or run.seed != options.seed:
-        if part := difference(report):
-            raise BaselineError(
-                f"--baseline: {path} was measured on other samples ({part}); measure it again with these options, or "
-                "give the checkpoint instead"
-            )
-        return report
+        raise BaselineError(
+            f"--baseline: {path} was measured on other samples ({difference(report)}); measure it again with these "
+            "options, or give the checkpoint instead"
+        )
     execution = model.execution or {}
     subject = Subject(model=model.name, fingerprint=model.fingerprint, execution=execution)
     journals = [path for path in (run.journal, options.journal) if os.path.isdir(Path(path, subject.key))]
