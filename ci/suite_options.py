@@ -24,7 +24,6 @@ NO_CASE_SELECTED = 5
 LISTED_CASE = re.compile(rf"^{CASES_DIRECTORY}/.*", re.MULTILINE)
 LISTED_TREE = re.compile(r"<Function .*")
 SEED_BY_STEP = "step"
-INVARIANCE = "--invariance"
 
 
 def list_cases(options: Sequence[str]) -> tuple[str, ...]:
@@ -78,9 +77,7 @@ class SuiteOptions:
     """The user's pytest options of a watch."""
 
     given: Sequence[str]
-    """All of them but `--seed step` and `--invariance`."""
-    checks_engine: bool
-    """True with `--invariance`."""
+    """All of them but `--seed step`."""
     seed_by_step: bool
     """True to draw the samples of every checkpoint with its step as the seed."""
     confidence: float
@@ -104,8 +101,7 @@ def read_suite_options(options: Sequence[str]) -> SuiteOptions:
     thresholds = suite_thresholds(parsed.thresholds, options)
     given = [*others, "--thresholds", str(parsed.thresholds)] if seed_by_step else options
     return SuiteOptions(
-        given=tuple(option for option in given if option != INVARIANCE),
-        checks_engine=INVARIANCE in options,
+        given=tuple(given),
         seed_by_step=seed_by_step,
         confidence=thresholds.verdict.confidence,
         drop_points=thresholds.regression.drop,
