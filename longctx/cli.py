@@ -57,9 +57,7 @@ COMMANDS = {
     "calibration": Command(
         module="fixtures.calibration.__main__", summary="write a checkpoint whose effective length is known"
     ),
-    "fetch": Command(
-        module="fixtures.corpora.__main__", summary="download published data, or read a benchmark's own prompts"
-    ),
+    "fetch": Command(module="fixtures.corpora.__main__", summary="download published data"),
     "docs": Command(module="shipped", summary="print where the pages are", first=("docs",)),
     "recipes": Command(
         module="shipped", summary="write scripts for CI systems and schedulers to a directory", first=("recipes",)

@@ -308,8 +308,8 @@ OPTIONS: tuple[Option, ...] = (
     Option(flag="--data-dir", kind="path", metavar="DIR",
         help="directory with published data sets, used instead of generated text"),
     Option(flag="--prompts", kind="perhaps path", metavar="FILE",
-        help="TOML file that replaces prompts; ruler-paper: the wording of RULER's paper, and random paragraphs around "
-        "published questions"),
+        help="TOML file that replaces prompts; helmet-code: the wording of HELMET's code; ruler-paper: the wording of "
+        "RULER's paper, and random paragraphs around published questions"),
     Option(flag="--demonstrations", kind="whole number", metavar="0|2", default=2,
         help="solved examples in HELMET's prompts; 0 is for comparison, as in its Table 8",
         is_valid=lambda number: number in (0, 2), accepted="0 or 2"),

@@ -30,7 +30,8 @@ from longctx.fixtures.records import Options
 from longctx.fixtures.scoring.judge import JudgeError
 from longctx.fixtures.shown_text import visible_line
 from longctx.fixtures.tasks import (
-    RULER_PAPER_PROMPTS,
+    RULER_PAPER,
+    SHIPPED_PROMPTS,
     find_tasks_files,
     has_published_rubrics,
     known_families,
@@ -85,8 +86,6 @@ NO_MODEL = (
     "--model: give a checkpoint directory, e.g. --model path/to/ckpt; "
     "--model calibration:4k builds a small one whose effective length is known"
 )
-# The value of --prompts for RULER to the letter of its paper.
-RULER_PAPER = "ruler-paper"
 # Weights that a warning names.
 MOST_TENSORS = 4
 # The longest time of one request, and the time that a token of thought adds to it.
@@ -194,7 +193,7 @@ def _read_options(invocation: Invocation) -> Options:
     suite = shipped_suite(arguments.suite) or arguments.suite
     url, _, served_model = (arguments.base_url or "").partition("/models/")
     asks_chat_api = arguments.chat == CHAT_API
-    is_to_the_letter = arguments.prompts == RULER_PAPER
+    shipped_prompts = SHIPPED_PROMPTS.get(arguments.prompts)
     entailment = Path(str(invocation.path(arguments.data_dir or "")), "nli")
     values |= {
         "engine": _engine(arguments),
@@ -210,8 +209,8 @@ def _read_options(invocation: Invocation) -> Options:
         "samples_from": prepared,
         "lengths": () if arguments.lengths is None else parse_lengths(arguments.lengths),
         "prefill_chunk": str(arguments.prefill_chunk),
-        "prompts": str(RULER_PAPER_PROMPTS) if is_to_the_letter else invocation.path(arguments.prompts),
-        "qa_fill": "random" if is_to_the_letter else "own",
+        "prompts": str(shipped_prompts) if shipped_prompts else invocation.path(arguments.prompts),
+        "qa_fill": "random" if arguments.prompts == RULER_PAPER else "own",
         "chat": "auto" if asks_chat_api else arguments.chat,
         "api": "chat" if asks_chat_api else "completions",
         "base_url": url or None,
