@@ -1,67 +1,30 @@
-"""Tiny models of natural-language inference whose weights are set: they say yes where they read the word KEY."""
+"""A tiny model of natural-language inference whose weights are set: it says yes where it reads the word KEY."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
-from transformers import BertConfig, BertForSequenceClassification, T5Config, T5ForConditionalGeneration
+from transformers import T5Config, T5ForConditionalGeneration
 
 from tests.helpers.checkpoints import edit_json
 from tests.helpers.tiny_models import wrapped
 
 WORDS = ("<pad>", "</s>", "<unk>", "0", "1", "premise:", "hypothesis:", "KEY", "TOO", "w")
-PAD, END, _, ZERO, ONE, _, _, KEY, TOO, _ = range(len(WORDS))
+PAD, END, _, ZERO, ONE, _, _, KEY, _, _ = range(len(WORDS))
 WIDTH = 8
 LIMIT = 128
 
 
 def word_tokenizer(**special: Any) -> Any:
-    """Return a tokenizer with one id per word and with BERT's form of a pair, between three end tokens."""
+    """Return a tokenizer with one id per word, which ends a text with an end token."""
     tokenizer = Tokenizer(models.WordLevel({word: index for index, word in enumerate(WORDS)}, unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    end = ("</s>", END)
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single="$A </s>", pair="</s> $A </s> $B:1 </s>:1", special_tokens=[end]
-    )
+    tokenizer.post_processor = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", END)])
     return wrapped(tokenizer, pad_token="<pad>", eos_token="</s>", unk_token="<unk>", **special)
-
-
-def save_classifier(path: Path, labels: Sequence[str], *, yes: int, no: int, keys: int = 1) -> Path:
-    """Save a BERT that averages its input: label `yes` wins with KEY anywhere in the input, else label `no`.
-
-    With two `keys` it takes TOO as well.
-    """
-    config = BertConfig(
-        vocab_size=len(WORDS),
-        hidden_size=WIDTH,
-        num_hidden_layers=1,
-        num_attention_heads=1,
-        intermediate_size=WIDTH,
-        max_position_embeddings=LIMIT,
-        id2label=dict(enumerate(labels)),
-        label2id={label: index for index, label in enumerate(labels)},
-    )
-    model: Any = BertForSequenceClassification(config)
-    layer = model.bert.encoder.layer[0]
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if "LayerNorm.weight" not in name:
-                parameter.zero_()
-        model.bert.embeddings.word_embeddings.weight[KEY, 0] = 1.0
-        model.bert.embeddings.word_embeddings.weight[TOO, 1] = 1.0
-        for linear in (layer.attention.self.value, layer.attention.output.dense, model.bert.pooler.dense):
-            linear.weight.copy_(torch.eye(WIDTH))
-        model.classifier.weight[yes, :keys] = 9.0
-        # One of two keys brings 5.7, both 17.
-        model.classifier.bias[no] = 1.0 if keys == 1 else 11.0
-    model.save_pretrained(path)
-    word_tokenizer().save_pretrained(path)
-    return path
 
 
 def save_writer(path: Path, *, dtype: torch.dtype = torch.float32) -> Path:
