@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,7 +22,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--models", metavar="FILE", nargs="+", type=Path, help="rank the models of these files of --report-json"
     )
     parser.add_argument("--out", metavar="FILE", type=Path, help="page to write (default: DIR/history.html)")
+    parser.add_argument("--digest", help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
+    if given.digest is not None:
+        return report_wrong_use("--digest: gone; see the page of a watch, index.html in its --out")
     if (given.directory is None) == (given.models is None):
         return report_wrong_use("history: give either DIR or --models FILE FILE")
     if given.models is not None:

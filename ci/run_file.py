@@ -12,7 +12,7 @@ from typing import Any, Literal
 from longctx.fixtures.cli import print_line
 from longctx.fixtures.outside_files import absolute, read_outside
 from longctx.fixtures.shown_text import known_names
-from longctx.plugins.config.options import OPTIONS, PATHS, RUN_OPTIONS, Caller, Option, declared_by
+from longctx.plugins.config.options import OPTIONS, PATHS, RUN_OPTIONS, Caller, Option, declared_by, removed_option
 
 NAME = "longctx.toml"
 # All tables of a file but the top, which has no name.
@@ -39,6 +39,8 @@ class RunFile:
         known = {option.file_key: option for option in options if option.table == table and option.key is not None}
         for key, value in self.tables.get(table, {}).items():
             if key not in known:
+                if gone := removed_option(key):
+                    raise RunFileError(f"{self.path}: {gone}")
                 hint = known_names(key, sorted(known))
                 raise RunFileError(f"{self.path}: unknown key {key!r}{f' in [{table}]' if table else ''}; {hint}")
             yield known[key], self._words(known[key], value)

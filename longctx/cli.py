@@ -57,7 +57,9 @@ COMMANDS = {
     "calibration": Command(
         module="fixtures.calibration.__main__", summary="write a checkpoint whose effective length is known"
     ),
-    "fetch": Command(module="fixtures.corpora.__main__", summary="download published data"),
+    "fetch": Command(
+        module="fixtures.corpora.__main__", summary="download published data, or read a benchmark's own prompts"
+    ),
     "docs": Command(module="shipped", summary="print where the pages are", first=("docs",)),
     "recipes": Command(
         module="shipped", summary="write scripts for CI systems and schedulers to a directory", first=("recipes",)
@@ -65,6 +67,15 @@ COMMANDS = {
     "completion": Command(module="completion", summary="print a script that completes commands and options"),
 }
 ALIASES = {"calibrate": "thresholds"}
+REMOVED: dict[str, str] = {
+    "faults": "use python -m benchmarks.faults in a clone of the suite",
+    "analysis": "use longctx history, whose page has the correlations",
+    "alerts": "see the page of a watch, index.html in its --out; a step that passes closes an alert",
+    "preflight": "use longctx run --preflight",
+    "prompts": "use longctx fetch helmet-prompts --from CLONE --to FILE",
+    "validate": "use longctx plan --config FILE, with --model calibration:full if the file names no model",
+}
+"""What to use instead of a command that earlier versions had; the sentence begins with a verb."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -92,6 +103,8 @@ def _run(words: Sequence[str]) -> int:
             print_line(line)
         return 0
     command = COMMANDS.get(ALIASES.get(words[0], words[0]))
+    if words[0] in REMOVED:
+        return report_wrong_use(f"longctx {words[0]}: gone; {REMOVED[words[0]]}")
     if command is None and words[0].startswith("-"):
         return report_wrong_use(f"{words[0]}: an option needs a command before it; write longctx run {words[0]} ...")
     if command is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+from argparse import SUPPRESS
 from collections.abc import Sequence
 from contextlib import nullcontext
 from functools import partial
@@ -20,7 +21,7 @@ from longctx.fixtures.records import Case
 from longctx.fixtures.shown_text import known_names, one_line
 from longctx.fixtures.tasks import SUITES, TASKS, split_tasks
 from longctx.plugins.config.invocation import SHORT_ID, ConfigError, Invocation
-from longctx.plugins.config.options import OUTPUT_FILES, SUITE_OPTIONS, declare, unknown_option
+from longctx.plugins.config.options import OUTPUT_FILES, REMOVED, SUITE_OPTIONS, declare, removed_option, unknown_option
 from longctx.plugins.config.resolve import CONFIG_ERRORS, check_values, resolve
 from longctx.plugins.config.run import Run
 from longctx.plugins.stash import PLANNED_WORKERS, RUN
@@ -31,11 +32,13 @@ OPERATORS = ("and", "or", "not", "True", "False", "None")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Declare the options of the suite."""
+    """Declare the options of the suite, those of all its plugins, and those of earlier versions."""
     # pytest would print its own usage, which names neither this suite nor the option that is meant.
     parser.optparser.error = _refuse  # type: ignore[method-assign]
     group = parser.getgroup("longctx", "long-context evaluation")
     declare(group.addoption, SUITE_OPTIONS)
+    for flag in REMOVED:
+        group.addoption(flag, dest=flag, nargs="?", const="", help=SUPPRESS)
 
 
 def _refuse(message: str) -> NoReturn:
@@ -45,6 +48,9 @@ def _refuse(message: str) -> NoReturn:
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     """Read the run from the command line; a worker receives it from the controller."""
+    for flag in REMOVED:
+        if getattr(config.option, flag, None) is not None:
+            raise usage_error(removed_option(flag))
     sent = getattr(config, "workerinput", None)
     is_run = _collects_cases(config) if sent is None else "longctx_run" in sent
     if is_run:

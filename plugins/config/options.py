@@ -308,8 +308,8 @@ OPTIONS: tuple[Option, ...] = (
     Option(flag="--data-dir", kind="path", metavar="DIR",
         help="directory with published data sets, used instead of generated text"),
     Option(flag="--prompts", kind="perhaps path", metavar="FILE",
-        help="TOML file that replaces prompts; helmet-code: the wording of HELMET's code; ruler-paper: the wording of "
-        "RULER's paper, and random paragraphs around published questions"),
+        help="TOML file that replaces prompts; ruler-paper: the wording of RULER's paper, and random paragraphs around "
+        "published questions"),
     Option(flag="--demonstrations", kind="whole number", metavar="0|2", default=2,
         help="solved examples in HELMET's prompts; 0 is for comparison, as in its Table 8",
         is_valid=lambda number: number in (0, 2), accepted="0 or 2"),
@@ -461,6 +461,27 @@ OUTPUT_FILES = {
 }  # fmt: skip
 """The files that --output writes, by the attribute of the option of each."""
 
+REMOVED: dict[str, str] = {
+    "--order": "leave it out: a watch measures the lowest step first; use --every-nth to catch up",
+    "--gpu-budget": "use --budget for a run, or end the watch with a signal, as timeout 8h longctx watch does",
+    "--webhook": "use --on-failure with a command that posts, as 'curl -f -d \"$LONGCTX_HEADLINE\" $URL'",
+    "--test": "use longctx run --model CKPT --baseline GOOD",
+    "--screen": "use --every-nth, or --samples for less; a suspected loss takes more samples by itself",
+    "--api": "use --chat server for the chat API, and leave it out for completions",
+    "--confidence": "set confidence in the table [verdict] of the thresholds file",
+    "--inspect-log": "use --samples-jsonl, or --report-html to read the answers",
+    "--nli-model": "put the model, or a link to it, into the folder nli of --data-dir",
+    "--qa-fill": "use --prompts ruler-paper for random paragraphs, and leave it out for own",
+    "--request-timeout": "use --budget, which ends all waits; a request may take 30 minutes, and longer with a thought",
+    "--ruler-wording": "use --prompts ruler-paper for the wording of the paper, and leave it out for code",
+    "--samples-from": "use --tasks-file DIR",
+    "--served-model": "name the model in the address: --base-url URL/models/NAME",
+}
+"""The replacements for options of earlier versions, and for their keys in longctx.toml.
+
+Each sentence begins with a verb: "use --other".
+"""
+
 
 def declared_by(*declarers: Declarer) -> tuple[Option, ...]:
     return tuple(option for option in OPTIONS if option.declarer in declarers)
@@ -522,10 +543,18 @@ def unknown_option(message: str) -> str:
     return f"{name}: no such option; {meant}longctx run --help lists all"
 
 
+def removed_option(name: str) -> str:
+    """Return one line about a flag or a key of longctx.toml that earlier versions had; empty for any other."""
+    instead = REMOVED.get(f"--{name.removeprefix('--')}")
+    return f"{name}: gone; {instead}" if instead else ""
+
+
 def refused_option(words: Iterable[str], caller: Caller) -> str:
     """Return one line about the first option of a command line that a command does not pass on; empty without one."""
     for word in words:
         name = word.partition("=")[0]
+        if name.startswith("-") and (gone := removed_option(name)):
+            return gone
         option = RUN_OPTIONS.get(_ALIASES.get(name, name))
         if option is not None and (instead := option.instead(caller)):
             return f"{name}: {NOT_TAKEN[caller]}; leave it out, {instead}"

@@ -30,8 +30,7 @@ from longctx.fixtures.records import Options
 from longctx.fixtures.scoring.judge import JudgeError
 from longctx.fixtures.shown_text import visible_line
 from longctx.fixtures.tasks import (
-    RULER_PAPER,
-    SHIPPED_PROMPTS,
+    RULER_PAPER_PROMPTS,
     find_tasks_files,
     has_published_rubrics,
     known_families,
@@ -86,6 +85,8 @@ NO_MODEL = (
     "--model: give a checkpoint directory, e.g. --model path/to/ckpt; "
     "--model calibration:4k builds a small one whose effective length is known"
 )
+# The value of --prompts for RULER to the letter of its paper.
+RULER_PAPER = "ruler-paper"
 # Weights that a warning names.
 MOST_TENSORS = 4
 # The longest time of one request, and the time that a token of thought adds to it.
@@ -193,7 +194,7 @@ def _read_options(invocation: Invocation) -> Options:
     suite = shipped_suite(arguments.suite) or arguments.suite
     url, _, served_model = (arguments.base_url or "").partition("/models/")
     asks_chat_api = arguments.chat == CHAT_API
-    shipped_prompts = SHIPPED_PROMPTS.get(arguments.prompts)
+    is_to_the_letter = arguments.prompts == RULER_PAPER
     entailment = Path(str(invocation.path(arguments.data_dir or "")), "nli")
     values |= {
         "engine": _engine(arguments),
@@ -209,8 +210,8 @@ def _read_options(invocation: Invocation) -> Options:
         "samples_from": prepared,
         "lengths": () if arguments.lengths is None else parse_lengths(arguments.lengths),
         "prefill_chunk": str(arguments.prefill_chunk),
-        "prompts": str(shipped_prompts) if shipped_prompts else invocation.path(arguments.prompts),
-        "qa_fill": "random" if arguments.prompts == RULER_PAPER else "own",
+        "prompts": str(RULER_PAPER_PROMPTS) if is_to_the_letter else invocation.path(arguments.prompts),
+        "qa_fill": "random" if is_to_the_letter else "own",
         "chat": "auto" if asks_chat_api else arguments.chat,
         "api": "chat" if asks_chat_api else "completions",
         "base_url": url or None,

@@ -25,6 +25,7 @@ from tests.helpers.stand_ins import (
     checkpoint,
     contracts,
     distributed_checkpoint,
+    helmet_clone,
     longbench,
     published_data,
     random_checkpoint,
@@ -120,8 +121,9 @@ COMMAND_RUNS = {
         small="--lengths 4k --samples 1 -k multi_lexsum", needs=(random_checkpoint, published_data, judge),
         shows="multi_lexsum +[1-9]",
     ),
-    "longctx run --model PATH --suite helmet --data-dir DIR --prompts helmet-code": CommandRun(
-        small="--lengths 4k --samples 1 -k json_kv", needs=(checkpoint("PATH"), published_data), shows="json_kv",
+    "longctx run --model PATH --suite helmet --data-dir DIR --prompts helmet.toml": CommandRun(
+        small="--lengths 4k --samples 1 -k json_kv", needs=(checkpoint("PATH"), published_data, helmet_clone),
+        before="longctx fetch helmet-prompts --from HELMET --to helmet.toml", shows="json_kv",
     ),
     "longctx run --model ckpt --tasks-file longbench": CommandRun(
         small="--lengths 4k --samples 1 -k longbench_trec", needs=(checkpoint("ckpt"), longbench), codes=(0, 1),
@@ -206,6 +208,7 @@ COMMAND_RUNS = {
         needs=(reports("DIR/a.json", "DIR/b.json"),), shows="2 steps, 4000 to 5000", writes="DIR/history.html"
     ),
     "longctx history --models": CommandRun(shows=r"smollm2-135m \| 90\.0 .* \| 1 \|"),
+    "longctx fetch helmet-prompts": CommandRun(needs=(helmet_clone,), writes="helmet.toml"),
     "longctx fetch ": CommandRun(small="--from $MIRROR", needs=(mirror,), shows="complete", writes="DIR/*"),
     "jq ": CommandRun(needs=(samples_file,), shows=r"[1-9] test_ruler\[", missing=installed("jq")),
     # Scripts that measure what the pages claim.

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from longctx import cli
+from longctx.plugins.config import options
 from tests.golden.commands import GROUPS, RECORDED, differences
 from tests.golden.record_commands import made, recordings
 from tests.golden.whole_runs import RUNS, continued, versions_of_journal
@@ -18,6 +20,12 @@ pytestmark = [pytest.mark.slow, pytest.mark.recording]
 @pytest.mark.parametrize("name", ["help", *GROUPS])
 def test_outputs_of_commands_are_as_recorded(name: str) -> None:
     assert differences(made(recordings()[name])) == []
+
+
+def test_every_option_that_is_gone_names_what_replaced_it() -> None:
+    record = (RECORDED / "errors" / "gone.txt").read_text(encoding="utf-8")
+    gone = [*cli.REMOVED, *(flag for flag in options.REMOVED if flag.startswith("--"))]
+    assert [name for name in gone if f" {name} x\n" not in record] == []
 
 
 @pytest.mark.parametrize("name", RUNS)

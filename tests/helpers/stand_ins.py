@@ -21,6 +21,7 @@ from longctx.fixtures.records.report import report_data
 from longctx.fixtures.tasks.questions.read_tasks import read_tasks, tasks_path
 from longctx.plugins.report.document import document
 from longctx.plugins.report.sample_files import sample_lines
+from tests.helpers.helmet_clone import make_helmet_clone
 from tests.helpers.page_commands import DOCS
 from tests.helpers.question_files import write_rows
 from tests.helpers.reports import run_summary
@@ -145,3 +146,8 @@ def published_data(workspace: Workspace) -> None:
 def longbench(workspace: Workspace) -> None:
     """Write the files of LongBench with invented content."""
     write_suite(read_tasks(tasks_path("longbench", workspace.folder)), workspace.folder / "DIR")
+
+
+def helmet_clone(workspace: Workspace) -> None:
+    """Write a directory of the form of a clone of HELMET."""
+    make_helmet_clone(workspace.folder / "HELMET")

@@ -14,7 +14,7 @@ from longctx.fixtures.checkpoints.checkpoint import Checkpoint, read_checkpoint
 from longctx.fixtures.checkpoints.safetensors import CheckpointError
 from longctx.fixtures.lengths import LengthError
 from longctx.fixtures.records import Options
-from longctx.fixtures.tasks import SHIPPED_PROMPTS, TASKS
+from longctx.fixtures.tasks import RULER_PAPER_PROMPTS, TASKS
 from longctx.plugins.config import models
 from longctx.plugins.config.cases import default_lengths, parse_lengths
 from longctx.plugins.config.invocation import Invocation
@@ -163,6 +163,6 @@ def test_options_that_took_over_others_keep_their_meaning(tmp_path: Path) -> Non
         invocation(tmp_path, base_url=url, prompts="ruler-paper", tasks_file="data", thinking_budget=6000)
     )
     assert (options.base_url, options.served_model, options.api) == (url, None, "completions")
-    assert (options.prompts, options.qa_fill) == (str(SHIPPED_PROMPTS["ruler-paper"]), "random")
+    assert (options.prompts, options.qa_fill) == (str(RULER_PAPER_PROMPTS), "random")
     assert (options.samples_from, options.tasks, options.suite) == (str(tmp_path / "work" / "data"), (), "ruler")
     assert options.request_timeout == 2400

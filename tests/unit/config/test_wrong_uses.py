@@ -65,6 +65,7 @@ WRONG = {
     f"--model {CKPT} --report-jsn x": "--report-jsn: no such option; did you mean --report-json?",
     f"--model {CKPT} --num-fewshot 3": "--num-fewshot: no such option; longctx run --help lists all",
     f"--model {CKPT} --samples": "expected one argument; longctx run --help lists all options",
+    f"--model {CKPT} --samples-from DIR": "--samples-from: gone; use --tasks-file DIR",
     # Selections.
     f"--model {CKPT} --tasks niah_sngle_1": "--tasks: unknown 'niah_sngle_1'; did you mean 'niah_single_1'?",
     f"--model {CKPT} --tasks vt,": "--tasks: unknown ''",

@@ -22,6 +22,7 @@ def test_every_command_is_in_the_help_and_an_unknown_one_is_one_line(capsys: pyt
     assert main(["--help"]) == 0
     shown = capsys.readouterr().out
     assert [name for name in COMMANDS if f"  {name} " not in shown] == []
+    assert (shown.count("calibrate"), "(alias: calibrate)" in shown) == (1, True)
     with pytest.raises(SystemExit, match=r"^4$"):
         main(["calibrate"])
     assert "the following arguments are required: REPORT" in capsys.readouterr().err

@@ -82,7 +82,7 @@ def test_values_of_a_dollar_template_are_not_filled_again(tmp_path: Path) -> Non
 
 
 def test_the_list_of_tasks_has_every_set_with_version_size_and_source(capsys: pytest.CaptureFixture[str]) -> None:
-    assert longctx_tasks.main([]) == 0
+    assert longctx_tasks.main(["--details"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert sum(line.startswith(tuple(f"{suite} " for suite in SETS)) for line in lines) == sum(SETS.values())
     (passkey,) = (line.split() for line in lines if " infinitebench_passkey " in line)
@@ -92,8 +92,18 @@ def test_the_list_of_tasks_has_every_set_with_version_size_and_source(capsys: py
     ]  # fmt: skip
 
 
+def test_the_short_list_fits_100_columns_and_says_what_each_task_asks_for(capsys: pytest.CaptureFixture[str]) -> None:
+    assert longctx_tasks.main([]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 100
+    tasks = [line for line in lines if line.startswith("  ") and "asks for" not in line]
+    assert len(tasks) > sum(SETS.values())
+    # Two words at least after the category and the name.
+    assert [line for line in tasks if len(line.split()) < 4] == []
+
+
 def test_the_list_of_tasks_counts_the_questions_of_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_rows(tmp_path / "rooms.jsonl", ROWS)
-    assert longctx_tasks.main(["--tasks-file", str(write_tasks(tmp_path))]) == 0
+    assert longctx_tasks.main(["--details", "--tasks-file", str(write_tasks(tmp_path))]) == 0
     assert capsys.readouterr().out.splitlines()[1].split()[:6] == ["questions", "lookup", "rooms", "f1", "1", "4"]
     assert longctx_tasks.main(["--tasks-file", "none.toml"]) == 4

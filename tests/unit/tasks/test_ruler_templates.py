@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from longctx.fixtures.records import Sample
-from longctx.fixtures.tasks import SHIPPED_PROMPTS, load_tasks
+from longctx.fixtures.tasks import RULER_PAPER_PROMPTS, load_tasks
 from longctx.fixtures.tokenization.prompts import PromptFormatter
 from tests.helpers.tiny_tokenizers import GENERATED, RULER, Pieces
 
@@ -131,7 +131,7 @@ def _check_example(example: list[str], printed: Printed, answers: int) -> None:
 
 @pytest.mark.parametrize("name", OTHERWISE_PRINTED)
 def test_the_printed_wording_can_be_chosen(name: str) -> None:
-    tasks = load_tasks(str(SHIPPED_PROMPTS["ruler-paper"]))
+    tasks = load_tasks(str(RULER_PAPER_PROMPTS))
     sample = tasks[name].sample(2048, 0, seed=0, tokenizer=FORMATTERS["base"], corpora=GENERATED)
     opening, question, prefix = OTHERWISE_PRINTED[name]
     before, after = parts(sample)
