@@ -130,7 +130,7 @@ def pytest_report_header(config: pytest.Config) -> str | None:
     by_name = {checkpoint.path: checkpoint.warning, "--yardstick": run.yardstick_warning, "--chat": run.thought_warning}
     warnings = [f"{name}: {warning}" for name, warning in by_name.items() if warning]
     warnings += run.checkpoint_warnings
-    warnings += [f"--thresholds: {line}" for line in (*run.thresholds.notes, *doubtful_units(run.thresholds))]
+    warnings += [f"--thresholds: {line}" for line in doubtful_units(run.thresholds)]
     test_timeout = config.getoption("timeout", None) or os.environ.get("PYTEST_TIMEOUT")
     if test_timeout and config.pluginmanager.hasplugin("timeout"):
         warnings.append("timeout: pytest-timeout counts all cases of a length as one test; limit a run with --budget")

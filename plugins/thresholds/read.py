@@ -6,7 +6,6 @@ not have is an error too, because a misspelt key would otherwise silently have n
 
 from __future__ import annotations
 
-import json
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -19,6 +18,7 @@ from msgspec import Meta
 
 from longctx.fixtures.lengths import LengthError, parse_length
 from longctx.fixtures.outside_files import read_outside
+from longctx.fixtures.records.report_parts import GateKind
 from longctx.fixtures.shown_text import known_names, visible_line
 from longctx.plugins.thresholds.records import (
     ASPECTS,
@@ -28,7 +28,6 @@ from longctx.plugins.thresholds.records import (
     Aspect,
     Category,
     Gate,
-    GateKind,
     Reference,
     RegressionSettings,
     Thresholds,
@@ -48,19 +47,6 @@ Lengths = Annotated[list[str | int], Meta(description='a list such as ["8k"]')]
 Loss = Annotated[float, Meta(ge=0.1, le=100, description="a number from 0.1 to 100")]
 Effect = Literal["pass", "fail"]
 Value = TypeVar("Value", bound=msgspec.Struct)
-# Keys of older files with the keys that replaced them, by value.
-OLD_KEYS: Mapping[tuple[str, str], Mapping[str, Mapping[str, str | bool]]] = {
-    ("[verdict]", "inconclusive"): {"fail": {}, "pass": {"undecided": "pass"}},
-    ("[verdict]", "near"): {"samples": {"about": "samples"}, "pass": {"about": "model"}},
-    ("[regression]", "inconclusive"): {"pass": {}, "fail": {"undecided": "fail"}},
-    ("[regression]", "lost_here"): {"report": {"about": "model"}, "fail": {"about": "samples"}},
-    ("[regression]", "underpowered"): {
-        "extend": {"extend": True}, "fail": {"extend": False}, "report": {"extend": False, "undecided": "pass"},
-    },
-    ("[regression]", "population"): {"True": {}},
-    ("[regression]", "clear"): {},
-}  # fmt: skip
-REMOVED = {"population": "a loss is always tested for the model", "clear": "it is always half of drop"}
 
 
 # The fields of a table have the names of its keys, in the order in which errors list them.
@@ -161,7 +147,6 @@ def load_thresholds(
         raise ThresholdsError(f"--thresholds: cannot read {path} ({error.strerror}); give a TOML file") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ThresholdsError(f"--thresholds: {path} is not TOML: {error}; write it as in thresholds.toml") from error
-    notes: list[str] = []
     try:
         file = _converted(data, _File, "the file")
         references = _references(file.reference)
@@ -170,8 +155,8 @@ def load_thresholds(
         for name in names:
             if names.count(name) > 1:
                 raise ValueError(f"two gates are named {name!r}; give each its own name")
-        verdict = _settings(file.verdict, VerdictSettings, "[verdict]", notes)
-        regression = _settings(file.regression, RegressionSettings, "[regression]", notes)
+        verdict = _converted(file.verdict, VerdictSettings, "[verdict]")
+        regression = _converted(file.regression, RegressionSettings, "[regression]")
         floors = _floors(file.floor, known_tasks)
     except ValueError as error:
         raise ThresholdsError(f"--thresholds: {path}: {error}") from error
@@ -184,31 +169,7 @@ def load_thresholds(
     for place, gate in enumerate(gates):
         settings = regression if gate.kind in COMPARED_KINDS else verdict
         gates[place] = replace(gate, undecided=gate.undecided or settings.undecided)
-    return Thresholds(
-        references=references,
-        gates=tuple(gates),
-        verdict=verdict,
-        regression=regression,
-        floors=floors,
-        notes=tuple(notes),
-    )
-
-
-def _settings(values: Any, table: type[Value], place: str, notes: list[str]) -> Value:
-    """Return a table of settings, and note its keys that have another name now."""
-    current = dict(values) if isinstance(values, dict) else values
-    for key in [key for known, key in OLD_KEYS if known == place and isinstance(current, dict) and key in current]:
-        by_value, value = OLD_KEYS[place, key], current.pop(key)
-        if str(value) not in by_value:
-            problem = f"write one of {', '.join(by_value)}"
-            if key in REMOVED:
-                problem = f"remove it, because {REMOVED[key]}"
-            raise ValueError(f"{place}: {key} is {value!r}; {problem}")
-        replaced = by_value[str(value)]
-        current = {**replaced, **current}
-        new = " and ".join(f"{name} = {json.dumps(new)}" for name, new in replaced.items()) or "the default"
-        notes.append(f"{place}: {key} = {json.dumps(value)} is an old key; write {new}")
-    return _converted(current, table, place)
+    return Thresholds(references=references, gates=tuple(gates), verdict=verdict, regression=regression, floors=floors)
 
 
 def _floors(values: Any, known_tasks: Mapping[str, str]) -> dict[str, float]:
@@ -273,8 +234,6 @@ def _references(values: Any) -> dict[str, Reference]:
 def _gate(values: Mapping[str, Any], known_tasks: Mapping[str, str]) -> Gate:
     name = values.get("name")
     place = f"[[gate]] {name!r}" if isinstance(name, str) else "[[gate]]"
-    if values.get("kind") == "worst_phase":
-        raise ValueError(f'{place}: kind "worst_phase" was removed; remove the gate, or use kind "level"')
     kind = _converted(values, _NamedGate, place).kind
     for key in sorted(KEYS.keys() & values.keys() - set(KINDS[kind].split())):
         kinds = [other for other, keys in KINDS.items() if key in keys.split()]

@@ -12,6 +12,7 @@ from msgspec import Meta
 from longctx.fixtures.installation import SUITE
 from longctx.fixtures.lengths import format_length
 from longctx.fixtures.records import UndecidedEffect
+from longctx.fixtures.records.report_parts import GateKind
 
 SHIPPED = SUITE / "thresholds.toml"
 Aspect = Literal["retrieval", "tracing", "aggregation", "qa"]
@@ -22,8 +23,6 @@ CATEGORIES: tuple[str, ...] = get_args(Category)
 LARGEST_SHARE = 2.0
 # Tokens. No task of the suites fits a length below it.
 SHORTEST = 128
-GateKind = Literal["level", "effective_length", "weighted_average", "category", "likelihood", "regression", "change"]
-
 # Those that compare with the baseline.
 COMPARED_KINDS: tuple[GateKind, ...] = ("regression", "change")
 
@@ -142,8 +141,6 @@ class Thresholds:
     regression: RegressionSettings = field(default_factory=RegressionSettings)
     floors: Mapping[str, float] = field(default_factory=dict)
     """The lowest acceptable scores, 0 to 100, by task."""
-    notes: tuple[str, ...] = ()
-    """One line for every key of the file that has another name now."""
 
     @property
     def own_comparisons(self) -> tuple[Gate, ...]:
@@ -162,18 +159,14 @@ def doubtful_units(thresholds: Thresholds) -> list[str]:
 
     Nearly all models exceed them. A gain in nats is no score.
     """
-    scores = {}
-    for gate in thresholds.gates:
-        if gate.measure != "gain" and gate.above is not None:
-            scores[f"gate {gate.name!r}: above"] = gate.above
+    scores = {f"gate {gate.name!r}: above": gate.above for gate in thresholds.gates if gate.measure != "gain"}
     scores |= {f"[floor]: {task}": floor for task, floor in thresholds.floors.items()}
     lines = []
     for place, score in scores.items():
-        if 0 < score <= LARGEST_SHARE:
+        if score is not None and 0 < score <= LARGEST_SHARE:
             meant = min(100, 100 * score)
             lines.append(f"{place} is {score:g}, but scores run from 0 to 100; {meant:g} may be meant")
     for gate in thresholds.gates:
         if gate.at_least is not None and gate.at_least < SHORTEST:
-            length = f"{gate.at_least} tokens; {gate.at_least}k may be meant"
-            lines.append(f"gate {gate.name!r}: at_least is {length}")
+            lines.append(f"gate {gate.name!r}: at_least is {gate.at_least} tokens; {gate.at_least}k may be meant")
     return lines
