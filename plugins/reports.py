@@ -61,19 +61,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if RUN not in config.stash or config.option.plan or hasattr(config, "workerinput"):
         return
     config.pluginmanager.register(_VisibleTexts(), "longctx-visible-texts")
-    requested = _requested(config)
-    if requested and config.option.preflight:
-        raise usage_error(
-            f"{', '.join(requested)}: --preflight measures nothing to report; "
-            f"leave {'it' if len(requested) == 1 else 'them'} out, or leave --preflight out"
-        )
-    for flag in requested:
+    for flag in _requested(config):
         option = RUN_OPTIONS[flag]
-        if option.writes == "answers" and config.stash[RUN].options.signal == "likelihood":
-            raise usage_error(
-                f"{flag}: holds answers, and --signal 'likelihood' asks for none; "
-                "use --signal both, or --report-json for the likelihoods"
-            )
         if option.writes == "scores":
             try:
                 check_extra(option.attribute)
