@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from argparse import SUPPRESS
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,7 @@ from longctx.fixtures import interrupts
 from longctx.fixtures.cli import ERROR_CHARACTERS, print_line
 from longctx.fixtures.installation import CASES_DIRECTORY
 from longctx.fixtures.records import Case
-from longctx.fixtures.shown_text import known_names, one_line
+from longctx.fixtures.shown_text import known_names, one_line, shown_columns, visible_line, wrapped
 from longctx.fixtures.tasks import SUITES, TASKS, split_tasks
 from longctx.plugins.config.invocation import SHORT_ID, ConfigError, Invocation
 from longctx.plugins.config.options import OUTPUT_FILES, REMOVED, SUITE_OPTIONS, declare, removed_option, unknown_option
@@ -101,6 +101,14 @@ def announce(config: pytest.Config, line: str, stream: Literal["stdout", "stderr
     capture = config.pluginmanager.get_plugin("capturemanager")
     with capture.global_and_fixture_disabled() if capture else nullcontext():
         print_line(line, getattr(sys, stream))
+
+
+def write_lines(config: pytest.Config, lines: Iterable[str], **markup: bool) -> None:
+    """Write lines to the terminal, broken at its width."""
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    for line in lines:
+        for part in wrapped(visible_line(line), shown_columns(reporter.isatty)):
+            reporter.write_line(part, **markup)
 
 
 def _check_ids(config: pytest.Config, run: Run) -> None:

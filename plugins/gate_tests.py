@@ -6,7 +6,7 @@ The terminal counts them, JUnit lists them and the exit code follows them.
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -15,8 +15,8 @@ import pytest
 
 from longctx.fixtures.installation import CASES_DIRECTORY
 from longctx.fixtures.records import Verdict
-from longctx.fixtures.shown_text import shown_columns, visible_line, wrapped
-from longctx.plugins.collection import cases_of, is_thresholds_file, parameter_id, usage_error
+from longctx.fixtures.shown_text import visible_line
+from longctx.plugins.collection import is_thresholds_file, parameter_id, usage_error, write_lines
 from longctx.plugins.config.invocation import CONFTEST
 from longctx.plugins.report.gate_reasons import reason_text
 from longctx.plugins.report.sections.gates import diagnosis_text
@@ -32,7 +32,7 @@ from longctx.plugins.stash import (
     SELECTED_GATES,
     CollectedTests,
 )
-from longctx.plugins.thresholds.records import COMPARED_KINDS, Thresholds
+from longctx.plugins.thresholds.records import Thresholds
 from longctx.plugins.verdicts.diagnoses import Diagnosis, case_blocks
 from longctx.plugins.verdicts.evaluate import blocks
 from longctx.plugins.verdicts.evaluation import Evaluation
@@ -98,55 +98,14 @@ class _GateItem(pytest.Item):
         raise NotImplementedError("gates are evaluated when all cases have been measured")
 
 
-def pytest_collection_finish(session: pytest.Session) -> None:
-    """Stop a worker of a run that is refused, so that it does not help the others."""
-    config = session.config
-    if RUN in config.stash and CONTROLLER not in config.stash:
-        try:
-            _undecidable_gates(config, [item.nodeid for item in session.items])
-        except pytest.UsageError as error:
-            session.shouldstop = str(error)
-
-
 def look_at_gates(config: pytest.Config) -> None:
-    """Name the blocking gates that the selected cases cannot decide, before a model is loaded.
-
-    Raises pytest.UsageError if there is no other one.
-    """
-    undecided = _undecidable_gates(config, [case.id for case in config.stash[CONTROLLER].selected])
-    lines = [f"undecidable: gate {name!r} {reason}" for name, reason in undecided.items()]
-    more = [f"undecidable: {len(lines) - MOST_NAMED} more gates"] if len(lines) > MOST_NAMED else []
-    reporter = config.pluginmanager.get_plugin("terminalreporter")
-    if reporter is not None:
-        for line in [*lines[:MOST_NAMED], *more]:
-            for part in wrapped(visible_line(line), shown_columns(reporter.isatty)):
-                reporter.write_line(part, yellow=True)
-
-
-def _undecidable_gates(config: pytest.Config, names: Sequence[str]) -> Mapping[str, str]:
-    """Return the blocking gates that the cases with these ids, or ids of their tests, cannot decide, with the reasons.
-
-    Raises pytest.UsageError if the run can decide no gate of the files that the user gave.
-    """
-    run, option = config.stash[RUN], config.option
-    cases = cases_of(run, names)
+    """Name the blocking gates that the selected cases cannot decide, before a model is loaded."""
+    run, selected = config.stash[RUN], config.stash[CONTROLLER].selected
     blocking = {name: item for name, item in run.named_gates.items() if item.gate is not None and item.gate.blocking}
-    reasons = undecidable(blocking, run.scope(run.available), [case.id for case in cases])
-    # A folder of prepared samples has no gates of its own.
-    has_own = option.tasks_file is not None and run.options.samples_from is None
-    is_given = option.thresholds is not None or has_own
-    has_floor = any(case.task in run.thresholds.floors for case in cases)
-    can_fail = has_floor or run.baseline is not None or option.invariance
-    # The first run of a series has no baseline for its comparisons.
-    is_first = any(item.gate is not None and item.gate.kind in COMPARED_KINDS for item in blocking.values())
-    if not reasons or not is_given or can_fail or is_first or len(reasons) < len(blocking):
-        return reasons
-    name, reason = next(iter(reasons.items()))
-    more = f", and so for {len(reasons) - 1} more" if len(reasons) > 1 else ""
-    raise usage_error(
-        f"--thresholds: no gate of {Path(run.options.thresholds).name} can be decided: {name!r} {reason}{more}; "
-        f'-k "not gate[{name}]" leaves it out'
-    )
+    reasons = undecidable(blocking, run.scope(run.available), [case.id for case in selected])
+    lines = [f"undecidable: gate {name!r} {reason}" for name, reason in reasons.items()]
+    more = [f"undecidable: {len(lines) - MOST_NAMED} more gates"] if len(lines) > MOST_NAMED else []
+    write_lines(config, [*lines[:MOST_NAMED], *more], yellow=True)
 
 
 def _select(config: pytest.Config) -> CollectedTests:
@@ -194,9 +153,6 @@ def pytest_sessionfinish(session: pytest.Session) -> Generator[None, None, None]
     config = session.config
     if CONTROLLER in config.stash and not (config.option.plan or config.option.collectonly):
         controller = config.stash[CONTROLLER]
-        if session.exitstatus == pytest.ExitCode.USAGE_ERROR:
-            # The run was refused when its cases were known.
-            controller.selected = ()
         if controller.selected and not controller.run.options.preflight:
             config.stash[EVALUATION] = controller.evaluate()
             _log_gates(session, config.stash[EVALUATION])

@@ -13,6 +13,7 @@ from longctx.fixtures.lengths import format_length
 from longctx.fixtures.memory import GIB, estimated_memory, gpu_memory_bytes
 from longctx.fixtures.records import Case
 from longctx.fixtures.shown_text import INDENT, shown_columns, visible_line, wrapped
+from longctx.plugins.collection import write_lines
 from longctx.plugins.config.materials import judged_samples
 from longctx.plugins.config.run import Run, finished_journal
 from longctx.plugins.config.run_facts import Baseline
@@ -43,7 +44,6 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
 
 def print_costs(config: pytest.Config) -> None:
     """Print how many answers a judge scores at most, which cases cannot run, and what a comparison can detect."""
-    reporter = config.pluginmanager.get_plugin("terminalreporter")
     run, cases = config.stash[RUN], config.stash[CONTROLLER].selected
     lines: list[str] = []
     judged = judged_samples(run.options, cases)
@@ -55,10 +55,7 @@ def print_costs(config: pytest.Config) -> None:
     if not config.option.plan:
         workers = config.stash.get(PLANNED_WORKERS, 1)
         lines += [_planned_line(run, cases, workers), *_misfit_lines(run, cases), *_power_lines(run, cases)]
-    if reporter is not None:
-        for line in lines:
-            for part in wrapped(visible_line(line), shown_columns(reporter.isatty)):
-                reporter.write_line(part)
+    write_lines(config, lines)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

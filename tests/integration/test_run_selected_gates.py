@@ -94,26 +94,20 @@ drop = 2
 
 
 @pytest.mark.parametrize(
-    ("gates", "arguments", "code", "shown"),
+    ("gates", "arguments", "shown"),
     [
-        (FAR.replace('"1k", ', ""), ("-k", "niah_single_2", "-n", "2"), 4, "'far at 32k' needs 32k; add 32k to"),
-        (FAR.replace('"1k", ', ""), ("-k", "not gate[far at 32k]"), 0, "nothing was measured: --plan"),
-        (FAR, ("-k", "vt"), 4, "'far at 1k' needs test_ruler[niah_single_2-1k], which this selection leaves out"),
-        (
-            FAR + "[floor]\nvt = 3\n",
-            ("-k", "vt"),
-            0,
-            "undecidable: gate 'far at 1k' needs test_ruler[niah_single_2-1k]",
-        ),
-        (NO_WORSE, ("-k", "vt"), 0, "undecidable: gate 'no worse at 1k' needs a baseline; give --baseline"),
-        (FAR.replace("above", "blocking = false\nabove"), ("-k", "vt"), 0, "nothing was measured: --plan"),
+        (FAR.replace('"1k", ', ""), ("-k", "niah_single_2", "-n", "2"), "'far at 32k' needs 32k; add 32k to"),
+        (FAR.replace('"1k", ', ""), ("-k", "not gate[far at 32k]"), ""),
+        (FAR, ("-k", "vt"), "'far at 1k' needs test_ruler[niah_single_2-1k], which this selection leaves out"),
+        (NO_WORSE, ("-k", "vt"), "'no worse at 1k' needs a baseline; give --baseline"),
+        (FAR.replace("above", "blocking = false\nabove"), ("-k", "vt"), ""),
     ],
 )
 def test_gates_that_a_run_cannot_decide_are_named_before_it(
-    gates: str, arguments: tuple[str, ...], code: int, shown: str, tmp_path: Path
+    gates: str, arguments: tuple[str, ...], shown: str, tmp_path: Path
 ) -> None:
     (tmp_path / "gates.toml").write_text(gates)
     options = ("--model", "calibration:512", "--suite", "ruler", "--lengths", "1k", "--samples", "1", "--plan")
     ended = run_pytest(tmp_path, *options, f"--thresholds={tmp_path}/gates.toml", *arguments)
-    assert (ended.exit_code, shown in ended.output + ended.errors) == (code, True), ended.output + ended.errors
-    assert ("undecidable" in ended.output) == shown.startswith("undecidable")
+    named = " ".join(ended.output.split())
+    assert (ended.exit_code, f"undecidable: gate {shown}" in named) == (0, bool(shown)), ended.output + ended.errors
