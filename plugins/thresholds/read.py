@@ -47,6 +47,8 @@ Lengths = Annotated[list[str | int], Meta(description='a list such as ["8k"]')]
 Loss = Annotated[float, Meta(ge=0.1, le=100, description="a number from 0.1 to 100")]
 Effect = Literal["pass", "fail"]
 Value = TypeVar("Value", bound=msgspec.Struct)
+# The keys that replaced some of older files.
+RENAMED = {"inconclusive": "undecided", "near": "about", "lost_here": "about", "underpowered": "extend and undecided"}
 
 
 # The fields of a table have the names of its keys, in the order in which errors list them.
@@ -195,7 +197,8 @@ def _converted(values: Any, table: type[Value], place: str) -> Value:
         fault = str(error)
     if unknown := re.match(r"Object contains unknown field `(.*)`$", fault, re.DOTALL):
         known = known_names(unknown[1], table.__struct_encode_fields__)
-        raise ValueError(f"{place} has an unknown key {unknown[1]!r}; {known}")
+        instead = f"write {RENAMED[unknown[1]]}" if unknown[1] in RENAMED else known
+        raise ValueError(f"{place} has an unknown key {unknown[1]!r}; {instead}")
     match = re.search(r"missing required field `(\w+)`|at `\$\.(\w+)", fault)
     assert match is not None, fault
     key = match[1] or match[2]

@@ -40,6 +40,7 @@ BROKEN = {
     LEVEL + "tasks = ['none']\n": "unknown task 'none'; known are niah_single_1, niah_single_2, niah_single_3, niah_",
     LEVEL + "tasks = ['vt', 'nq']\n": "tasks of rag and ruler have no common mean; write a gate for each",
     "[refs]\n": "unknown key 'refs'; known are reference, verdict, regression, floor, gate",
+    "[verdict]\nnear = 'pass'\n": "[verdict] has an unknown key 'near'; write about",
     "[verdict]\ndrop = 2\n": "[verdict] has an unknown key 'drop'; known are confidence, zone, precision, undecided",
     "[regression]\nundecided = 'error'\n": "[regression]: undecided is 'error'; write one of pass, fail",
     "[regression]\nzone = 1\n": "[regression] has an unknown key 'zone'; known are drop, changed, undecided, about",
