@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import gzip
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -59,7 +58,7 @@ def tasks_files(random: Random, sound: Sound, folder: Path) -> Program:
 
 def question_files(random: Random, sound: Sound, folder: Path) -> Program:
     """Malform the questions of a sound tasks file."""
-    name = random.choice(("rooms.jsonl", "rooms.jsonl", "rooms.json", "rooms.jsonl.gz", "rooms.parquet"))
+    name = random.choice(("rooms.jsonl", "rooms.jsonl", "rooms.json", "rooms.parquet"))
     dataset = {**DATASET, **random.choice(FURTHER)}
     dataset["source"] = {**dataset["source"], "file": name}
     (folder / "prompt.txt").write_text("$doc$ $q$")
@@ -107,8 +106,7 @@ def _rows(random: Random, name: str) -> bytes:
         data = data.decode(errors="replace").encode(random.choice(ENCODINGS), errors="replace")
     if random.random() < 0.2:
         data = mutate_bytes(random, data)
-    packed = gzip.compress(data) if name.endswith(".gz") else data
-    return mutate_bytes(random, packed) if random.random() < 0.2 else packed
+    return data
 
 
 def _table(random: Random) -> bytes:

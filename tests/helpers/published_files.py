@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -24,19 +23,18 @@ def own_caches(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mon
 
 @pytest.fixture
 def write(tmp_path: Path) -> Write:
-    """Return a function that writes JSON, JSON lines or text, compressed for `.gz`, or bytes as they are."""
+    """Return a function that writes JSON, JSON lines or text, or bytes as they are."""
 
     def put(name: str, data: Any) -> Path:
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        plain = name.removesuffix(".gz")
         if isinstance(data, bytes):
             content = data
-        elif plain.endswith(".jsonl"):
+        elif name.endswith(".jsonl"):
             content = "".join(json.dumps(record) + "\n" for record in data).encode()
         else:
             content = data.encode() if isinstance(data, str) else json.dumps(data).encode()
-        path.write_bytes(gzip.compress(content) if name.endswith(".gz") and not isinstance(data, bytes) else content)
+        path.write_bytes(content)
         return path
 
     return put
@@ -63,9 +61,9 @@ OTHERS = [context(f"p{n}") for n in range(9)]
 
 
 def open_set(folder: Path, name: str) -> Any:
-    data_set = load_corpora(folder).published_set(name)
-    assert data_set is not None, name
-    return data_set
+    corpora = load_corpora(folder)
+    assert name in corpora.published
+    return corpora.data_set(name)
 
 
 def ids(passages: Sequence[Any]) -> list[str]:

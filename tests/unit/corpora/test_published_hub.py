@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from longctx.fixtures.corpora import CorpusError, load_corpora
-from longctx.fixtures.corpora.published.layouts import split_files
+from longctx.fixtures.corpora.published.layouts import hub_layout
 from tests.helpers.paths import REPOSITORY
 
 TREC: dict[str, dict[str, list[Any]]] = {
@@ -72,7 +72,7 @@ def test_the_test_part_of_clinc150_is_its_validation_split(caches: Path) -> None
         for split, texts in (("train", ["a", "b"]), ("validation", ["c", "d"]), ("test", ["e", "f"])):
             columns: dict[str, list[Any]] = {"text": [prefix + text for text in texts], "intent": [0, 1]}
             parquet(folder / f"{config}/{split}-00000-of-00001.parquet", columns, intent=["greet", "oos"])
-    labelled: Any = load_corpora(caches / "data").published_set("clinc150")
+    labelled: Any = load_corpora(caches / "data").data_set("clinc150")
     parts = [[(one.text, labelled.labels[one.label]) for one in part] for part in (labelled.train, labelled.test)]
     assert parts == [[("a", "greet"), ("b", "oos")], [("c", "greet"), ("d", "oos")]]
 
@@ -81,7 +81,7 @@ def test_a_table_of_other_columns_is_refused(caches: Path) -> None:
     for split in ("train", "test"):
         parquet(caches / f"data/PolyAI/banking77/{split}.parquet", {"text": ["How?"], "category": ["pin"]})
     with pytest.raises(CorpusError, match="expected a table with text and label; found: no field 'label'"):
-        load_corpora(caches / "data").published_set("banking77")
+        load_corpora(caches / "data").data_set("banking77")
 
 
 def test_nlu_is_split_like_helmet_does(caches: Path) -> None:
@@ -93,7 +93,7 @@ def test_nlu_is_split_like_helmet_does(caches: Path) -> None:
         "label": [n % 2 for n in range(50)],
     }
     parquet(caches / "data/xingkunliuxtracta/nlu_evaluation_data/default/train/0000.parquet", columns, label=["a", "b"])
-    labelled: Any = load_corpora(caches / "data").published_set("nlu")
+    labelled: Any = load_corpora(caches / "data").data_set("nlu")
     expected = datasets.Dataset.from_dict(columns).train_test_split(test_size=0.1, seed=42)["test"]["text"]
     assert [one.text for one in labelled.test] == list(expected)
     assert len(labelled.train) == 45
@@ -106,13 +106,12 @@ def test_stories_are_read_by_row_and_demonstrations_without_them(caches: Path) -
             columns = {name: values[part : part + 1] for name, values in STORY.items()}
             parquet(folder / f"{split}-0000{part}-of-00003.parquet", columns)
     corpora = load_corpora(caches / "data")
-    stories: Any = corpora.published_set("narrativeqa")
+    stories: Any = corpora.data_set("narrativeqa")
     assert [(stories[n].document, stories[n].question, stories[n].answers) for n in range(len(stories))] == [
         (STORIES[0], "Who built it?", ("Ida",)),
         (STORIES[1], "Who fished?", ("Tom",)),
     ]
-    assert stories.left_out == 1
-    demos: Any = corpora.published_set("narrativeqa_demos")
+    demos: Any = corpora.data_set("narrativeqa_demos")
     assert [(demos[n].document, demos[n].answers) for n in range(len(demos))] == [
         ("", (name,)) for name in ("Ida", "Tom", "Eva")
     ]
@@ -123,9 +122,8 @@ def test_stories_are_read_by_row_and_demonstrations_without_them(caches: Path) -
     ("files", "chosen"),
     [
         (["data/test-00000-of-00002.parquet", "data/test-00001-of-00002.parquet", "data/train-0.parquet"], [0, 1]),
-        (["plus/test-0.parquet", "small/test-0.parquet", "plus/train-0.parquet"], [0]),
-        (["default/test/0000.parquet", "default/train/0000.parquet"], [0]),
-        (["a/1.0/x/t-test.parquet", "a/2.0/y/t-test.parquet"], [1]),
+        (["default/test/0000.parquet", "default/test/0001.parquet", "default/train/0000.parquet"], [0, 1]),
+        (["test.parquet", "train.parquet"], [0]),
         (["t-test.arrow", "latest.parquet", "test.json"], []),
     ],
 )
@@ -133,8 +131,8 @@ def test_the_files_of_a_split(files: list[str], chosen: list[int], caches: Path)
     for name in files:
         (caches / "set" / name).parent.mkdir(parents=True, exist_ok=True)
         (caches / "set" / name).touch()
-    paths = split_files(caches / "set", "test", "plus")
-    assert [path.relative_to(caches / "set").as_posix() for path in paths] == [files[number] for number in chosen]
+    (part,) = hub_layout(list, "set", "test").parts
+    assert part.find(caches) == tuple(caches / "set" / files[number] for number in chosen)
 
 
 def test_a_damaged_table_is_reported_in_one_line(caches: Path) -> None:
@@ -142,13 +140,13 @@ def test_a_damaged_table_is_reported_in_one_line(caches: Path) -> None:
     path = caches / "data/CogComp/trec/default/test/0000.parquet"
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(CorpusError, match=r"^--data-dir: .*0000\.parquet: expected a table"):
-        load_corpora(caches / "data").published_set("trec_coarse")
+        load_corpora(caches / "data").data_set("trec_coarse")
 
 
 def test_tables_are_read_without_a_network_and_only_when_they_are_used(caches: Path) -> None:
     put_trec(caches / "data/CogComp/trec")
     script = "import sys; from longctx.fixtures.corpora import load_corpora; c = load_corpora(sys.argv[1]); "
-    script += "assert 'datasets' not in sys.modules; print(len(c.published_set('trec_coarse').train))"
+    script += "assert 'datasets' not in sys.modules; print(len(c.data_set('trec_coarse').train))"
     ended = subprocess.run(
         [sys.executable, "-c", script, str(caches / "data")],
         cwd=REPOSITORY,

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longctx.fixtures.corpora import files as jsonl_index
 from longctx.fixtures.corpora.files import open_array, open_lines
 from longctx.fixtures.corpora.schema import PassageQuestion
 from tests.helpers.published_files import (
@@ -39,7 +38,7 @@ def test_the_six_lines_of_a_question_are_one_entry_with_its_gold_passage(write: 
         "kilt/nq-dev-multikilt_1000_k10_dep6.jsonl", [line for pair in zip(first, second, strict=True) for line in pair]
     )
     questions = open_set(tmp_path, "nq")
-    assert (len(questions), questions.source, questions.left_out) == (2, "published", 0)
+    assert (len(questions), questions.source) == (2, "published")
     assert isinstance(questions[0], PassageQuestion)
     assert (questions[0].question, questions[0].answers) == ("Where is the mill?", (("Brassmere",),))
     assert [ids(questions[n].gold) for n in range(2)] == [["g"], ["w"]]
@@ -120,19 +119,6 @@ def test_popqa_asks_for_little_known_subjects_only(write: Write, tmp_path: Path)
     write("kilt/popqa_test_1000_k10_dep6.jsonl", lines)
     questions = open_set(tmp_path, "popqa")
     assert [questions[n].question for n in range(len(questions))] == ["Where is A?", "Where is C?"]
-    assert questions.left_out == 2
-
-
-@pytest.mark.parametrize("before", [True, False])
-def test_a_long_record_is_grouped_wherever_its_question_stands(before: bool, write: Write, tmp_path: Path) -> None:
-    others = [context(f"p{n}", f"{n} " + 'said \\" "question": "no" ' * 60) for n in range(9)]
-    lines = at_depths('Where is "the" mill\u2019s\nwheel?', GOLD, others, s_pop=4)
-    if not before:
-        lines = [{name: line[name] for name in ("ctxs", "answers", "s_pop", "question")} for line in lines]
-    assert len(json.dumps(lines[0])) > 2 * jsonl_index.PEEK_BYTES
-    write("kilt/popqa_test_1000_k10_dep6.jsonl", lines)
-    questions = open_set(tmp_path, "popqa")
-    assert [questions[n].question for n in range(len(questions))] == ['Where is "the" mill\u2019s\nwheel?']
 
 
 # --- records of large files ---
@@ -147,13 +133,11 @@ values = st.recursive(
 
 @given(
     records=st.lists(st.dictionaries(st.text('a"\\{}', max_size=3), values, max_size=3), min_size=1, max_size=5),
-    chunk=st.integers(1, 60),
     indent=st.sampled_from([None, 1]),
     as_ascii=st.booleans(),
 )
-def test_records_are_found_wherever_reads_end(
+def test_records_are_found_in_lines_and_lists(
     records: list[Record],
-    chunk: int,
     indent: int | None,
     as_ascii: bool,
     tmp_path_factory: pytest.TempPathFactory,
@@ -163,7 +147,5 @@ def test_records_are_found_wherever_reads_end(
     (folder / "a.jsonl").write_text(
         "".join(f" {json.dumps(record, ensure_ascii=as_ascii)}\r\n\n" for record in records), encoding="utf-8"
     )
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(jsonl_index, "CHUNK_BYTES", chunk)
-        for index in (open_array(folder / "a.json", "a"), open_lines(folder / "a.jsonl", "a")):
-            assert [index.record(n) for n in range(len(index))] == records
+    for index in (open_array(folder / "a.json", "a"), open_lines(folder / "a.jsonl", "a")):
+        assert [index.record(n) for n in range(len(index))] == records
