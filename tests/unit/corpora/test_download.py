@@ -201,7 +201,7 @@ def test_a_mirror_without_a_scheme_is_refused(tmp_path: Path, capsys: pytest.Cap
 def test_fetch_of_a_suite_unpacks_its_archives_and_gets_its_wording(mirror: Mirror, tmp_path: Path) -> None:
     mirror.put_set(
         "THUDM/LongBench",
-        {"data.zip": zip_of({"data/trec.jsonl": b"{}", "../out.jsonl": b"{}", "data/x.py": b""}), "other.py": b""},
+        {"data.zip": zip_of({"data/trec.jsonl": b"{}", "../out.jsonl": b"{}"}), "other.py": b""},
     )
     commit = "f6227eb7a25cacbd96310aea2c59af003f8d8925"
     mirror.files[f"/THUDM/LongBench/{commit}/config/dataset2prompt.json"] = b'{"trec": "{context}"}'
