@@ -1,4 +1,4 @@
-"""`longctx history`: draw scores over training steps, and correlate them over many checkpoints."""
+"""`longctx history`: draw scores over training steps, correlate them over many checkpoints, or rank models."""
 
 from __future__ import annotations
 
@@ -8,13 +8,18 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from longctx.fixtures.cli import CommandParser, print_line, report_wrong_use
+from longctx.fixtures.records.report import ReportFileError, read_report_file
+from longctx.fixtures.shown_text import visible_data
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return 0, or 4 with one line."""
     parser = CommandParser(prog="longctx history")
     parser.add_argument(
-        "directory", metavar="DIR", type=Path, help="directory with files of --report-json, or of a watch"
+        "directory", metavar="DIR", nargs="?", type=Path, help="directory with files of --report-json, or of a watch"
+    )
+    parser.add_argument(
+        "--models", metavar="FILE", nargs="+", type=Path, help="rank the models of these files of --report-json"
     )
     parser.add_argument("--out", metavar="FILE", type=Path, help="page to write (default: DIR/history.html)")
     parser.add_argument("--digest", help=argparse.SUPPRESS)
@@ -22,8 +27,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     if given.digest is not None:
         return report_wrong_use("--digest: gone; see the page of a watch, index.html in its --out")
+    if (given.directory is None) == (given.models is None):
+        return report_wrong_use("history: give either DIR or --models FILE FILE")
     if given.models is not None:
-        return report_wrong_use("--models: gone; compare two models on the same samples with longctx run --baseline")
+        return _rank(given.models, given.out)
     try:
         return _draw(given.directory, given.out or given.directory / "history.html")
     except BrokenPipeError:
@@ -32,6 +39,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         file = error.filename or given.directory
         return report_wrong_use(f"history: cannot use {file} ({error.strerror}); name files that can be used")
+
+
+def _rank(files: Sequence[Path], out: Path | None) -> int:
+    """Print the tables of several models, as Markdown."""
+    from longctx.plugins.report.history import HistoryError, differing_questions, ranking
+    from longctx.plugins.report.markdown import table
+
+    if len(files) < 2 or out is not None:
+        reason = "--out: a ranking is printed; leave it out" if out else "--models: one report; give two or more"
+        return report_wrong_use(reason)
+    try:
+        documents = [visible_data(read_report_file(file)) for file in files]
+        tables = ranking(documents)
+    except (ReportFileError, HistoryError) as error:
+        return report_wrong_use(f"history: {error}")
+    for others in differing_questions(documents):
+        print_line(f"not asked like the first: {others} (other texts, prompts, scores or seed)", sys.stderr)
+    for shown in tables:
+        for line in [*table(shown).splitlines(), ""]:
+            print_line(line)
+    print_line("The average over these lengths has the interval of the model.")
+    print_line("A rank is a range where the intervals do not tell models apart.")
+    return 0
 
 
 def _draw(directory: Path, target: Path) -> int:

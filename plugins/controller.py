@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from longctx.fixtures import interrupts
 from longctx.fixtures.records import PropertyFinding
 from longctx.plugins.collection import cases_of
 from longctx.plugins.gate_tests import look_at_gates
@@ -27,12 +28,16 @@ _CRASHES = pytest.StashKey[Counter[str]]()
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_sessionstart(session: pytest.Session) -> Generator[None, None, None]:
-    """Begin when all plugins have read their options: a selection of gates changes the run."""
+    """Begin when all plugins have read their options: a selection of gates changes the run.
+
+    A signal waits until pytest-xdist has started its workers: one that reads half of its program prints a traceback.
+    """
     stash = session.config.stash
     if RUN in stash and not hasattr(session.config, "workerinput"):
         stash[CONTROLLER] = Controller(stash[RUN], gates=stash.get(SELECTED_GATES, None))
         session.config.pluginmanager.register(_Collector(session.config), "longctx-controller")
-    return (yield)
+    with interrupts.deferred():
+        return (yield)
 
 
 class _Collector:

@@ -40,8 +40,9 @@ from longctx.fixtures.tasks import (
 )
 from longctx.fixtures.tasks.prompt_files import PromptsError
 from longctx.fixtures.tasks.task import CannotFit
+from longctx.fixtures.tokenization.bounded import OutsideCallError
 from longctx.fixtures.tokenization.load import TokenizerError, check_special_tokens
-from longctx.fixtures.tokenization.prompts import PromptFormatter, TemplateFailure
+from longctx.fixtures.tokenization.prompts import PromptFormatter
 from longctx.plugins.config.cases import (
     check_fit,
     check_suite,
@@ -345,7 +346,7 @@ def _ends_turns(formatter: PromptFormatter, checkpoint: Checkpoint) -> bool:
     """Return True if one of the config's end tokens ends the model's turn in the chat template."""
     try:
         text = formatter.rendered(_CONVERSATION, opens=False)
-    except TemplateFailure:
+    except OutsideCallError:
         return False
     end = text.rpartition(_ANSWER)[2]
     names = {number: name for name, number in formatter.tokenizer.get_added_vocab().items()}

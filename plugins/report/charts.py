@@ -10,7 +10,7 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
-from longctx.plugins.report.tables import Table, text_row
+from longctx.plugins.report.tables import Cell, Row, Table, text_row
 
 SHADES = 20
 DIFFERENCE_STEPS = (0.5, 2, 5, 10, 20)
@@ -20,6 +20,12 @@ WIDTH, HEIGHT = 360, 210
 LEFT, RIGHT, TOP, BOTTOM = 30, 12, 22, 24
 LABEL_WIDTH = 7
 """Width of one character of a tick label."""
+
+MOST_LINES = 8
+"""The lines of one chart that colours and dashes tell apart; style.css has a class for each."""
+
+LEGEND_ROW = 15
+"""Height of a row of a legend, which names two lines."""
 
 MOST_LABELS = 9
 """With more points than this, only the most informative ones are labelled."""
@@ -163,6 +169,37 @@ def score_charts(series: Sequence[Series], labels: Sequence[str]) -> list[Chart]
         note = "" if one.threshold is None else f"threshold {one.threshold:g}"
         charts.append(chart(one, labels, axis, note))
     return charts
+
+
+def lines_charts(groups: Mapping[str, Sequence[Series]], labels: Sequence[str]) -> list[Chart]:
+    """Return a chart for each group of series of scores, with a line for each series; all are on one scale."""
+    values = list[float | None]()
+    for group in groups.values():
+        for series in group:
+            values += series.values
+    axis = score_axis(_lowest_of(values))
+    return [_lines_chart(name, group, labels, axis) for name, group in groups.items()]
+
+
+def _lines_chart(name: str, group: Sequence[Series], labels: Sequence[str], axis: Axis) -> Chart:
+    places, drawn, rows = _places(len(labels)), [*_grid(labels, axis)], []
+    for number, series in enumerate(group):
+        points = [(places[place], axis.height(value)) for place, value in enumerate(series.values) if value is not None]
+        drawn.append(element("polyline", class_=f"line l{number}", points=_points(points)))
+        drawn += [element("circle", class_=f"dot l{number}", cx=x, cy=y, r=3) for x, y in points]
+        x, y = LEFT + number % 2 * (WIDTH - LEFT) / 2, HEIGHT + LEGEND_ROW * (number // 2 + 1)
+        drawn.append(element("line", class_=f"line l{number}", x1=x, x2=x + 22, y1=y - 4, y2=y - 4))
+        drawn.append(element("text", series.name, class_="tick", x=x + 27, y=y))
+        cells = []
+        for value, ends in zip(series.values, series.intervals, strict=True):
+            text = "-" if value is None else axis.label(value)
+            cells.append(Cell(text=text, interval=axis.interval_text(ends)))
+        rows.append(Row(name=series.name, cells=tuple(cells)))
+    spoken = "; ".join(f"{row.name} {', '.join(cell.text for cell in row.cells)}" for row in rows)
+    view = f"0 0 {WIDTH} {HEIGHT + LEGEND_ROW * math.ceil(len(group) / 2) + 5}"
+    svg = element("svg", *drawn, viewBox=view, role="img", aria_label=f"{name} at {', '.join(labels)}: {spoken}")
+    table = Table(name=name, corner="setting", columns=tuple(labels), rows=tuple(rows))
+    return Chart(svg=svg, note="", table=table)
 
 
 def _lowest_of(values: Iterable[float | None]) -> float:

@@ -1,4 +1,4 @@
-"""The reports of many checkpoints: a page that draws them over steps, and correlations of scores.
+"""The reports of many checkpoints: a page that draws them over steps, correlations of scores, and a ranking of models.
 
 The rank correlations are those of HELMET's analysis (Yen et al. 2025, §3).
 """
@@ -12,12 +12,13 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from longctx.fixtures.checkpoints.steps import step_of
 from longctx.fixtures.cli import output_problem
 from longctx.fixtures.outside_files import absolute, read_outside
-from longctx.fixtures.records.report import REPORT_SCHEMA, JsonReport, parse_report
+from longctx.fixtures.records.report import REPORT_SCHEMA, JsonReport, ReportCase, parse_report
 from longctx.fixtures.shown_text import one_line, visible, visible_data
 from longctx.plugins.report.charts import (
     Chart,
@@ -36,6 +37,8 @@ from longctx.plugins.report.tables import (
     Table,
     shares_text,
     short_length,
+    shown_interval,
+    shown_number,
     text_row,
     verdict_cell,
 )
@@ -410,3 +413,117 @@ def correlation(first: Sequence[float], second: Sequence[float]) -> Correlation 
     centre = math.atanh(max(-most, min(most, value)))
     spread = NORMAL_95 * math.sqrt((1 + value**2 / 2) / (count - 3))
     return Correlation(value=value, low=math.tanh(centre - spread), high=math.tanh(centre + spread))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """A model's plain average over the lengths that all models have, with the distances to the ends of its interval."""
+
+    average: float
+    below: float
+    above: float
+
+    def is_better(self, other: Standing) -> bool:
+        """Return True if the intervals show it: by the interval of the difference of two independent estimates.
+
+        Its distances are the roots of the sums of squares (Zou and Donner 2008, "Construction of confidence limits").
+        """
+        return self.average - other.average > math.hypot(self.below, other.above)
+
+
+CaseWeights = dict[int, list[tuple[float, ReportCase]]]
+"""The cases of a mean at every length where it is known, each with its weight."""
+
+
+def ranking(documents: Sequence[JsonReport]) -> list[Table]:
+    """Return the models by their plain averages over lengths (RULER, Table 3; HELMET, Table 9).
+
+    A rank is a range where the intervals do not tell models apart. Without RULER's and HELMET's means the average is
+    over the cases that all reports have. Raises HistoryError without a common case.
+    """
+    measures = {
+        RULER: [_suite_weights(one, "ruler", one.ruler.scores) for one in documents],
+        HELMET: [_suite_weights(one, "helmet", one.helmet.average if one.helmet else {}) for one in documents],
+    }
+    known = {name: weights for name, weights in measures.items() if _common_lengths(weights)}
+    known = known or {"common cases": _common_weights(documents)}
+    tables = [_ranked(name, documents, weights) for name, weights in known.items() if _common_lengths(weights)]
+    if not tables:
+        raise HistoryError(
+            "the reports have no case with a score in common; give reports of the same tasks and lengths"
+        )
+    return tables
+
+
+def _common_lengths(weights: Sequence[CaseWeights]) -> list[int]:
+    return sorted(frozenset.intersection(*map(frozenset, weights)))
+
+
+def _suite_weights(document: JsonReport, suite: str, means: ByLength) -> CaseWeights:
+    """Return the cases of a suite at the lengths that have a mean."""
+    cases = [case for case in document.cases if case.suite == suite and means.get(str(case.length)) is not None]
+    return _equal_weights(cases, by_category=suite == "helmet")
+
+
+def _common_weights(documents: Sequence[JsonReport]) -> list[CaseWeights]:
+    """Return for every model the cases that all reports have a score of."""
+    scored = []
+    for document in documents:
+        scored.append({case.id for case in document.cases if case.score is not None})
+    common = scored[0].intersection(*scored)
+    return [_equal_weights([case for case in document.cases if case.id in common]) for document in documents]
+
+
+def _equal_weights(cases: Sequence[ReportCase], *, by_category: bool = False) -> CaseWeights:
+    """Return the cases with equal weights, or with equal ones within categories of equal weight."""
+    groups = [(case.length, case.category if by_category else "") for case in cases]
+    sizes, weights = Counter(groups), CaseWeights()
+    for case, group in zip(cases, groups, strict=True):
+        weight = 1 / sizes[group] / (len(CATEGORIES) if by_category else 1)
+        weights.setdefault(case.length, []).append((weight, case))
+    return weights
+
+
+def _ranked(name: str, documents: Sequence[JsonReport], weights: Sequence[CaseWeights]) -> Table:
+    lengths = _common_lengths(weights)
+    standings = [_standing([own[length] for length in lengths]) for own in weights]
+    rows = []
+    for place in sorted(range(len(documents)), key=lambda place: -standings[place].average):
+        own = standings[place]
+        first = 1 + sum(other.is_better(own) for other in standings)
+        last = len(standings) - sum(own.is_better(other) for other in standings)
+        scores = [shown_number(_standing([weights[place][length]]).average) for length in lengths]
+        interval = shown_interval((max(0.0, own.average - own.below), min(100.0, own.average + own.above)))
+        rank = f"{first}" if first == last else f"{first} to {last}"
+        rows.append(text_row(shown_name(documents[place]), *scores, f"{own.average:.1f} ({interval})", rank))
+    columns = (*map(short_length, lengths), "average", "rank")
+    return Table(name=name, corner=name, columns=columns, rows=tuple(rows))
+
+
+def _standing(by_length: Sequence[Sequence[tuple[float, ReportCase]]]) -> Standing:
+    """Return the average over lengths.
+
+    Tasks are independent at one length, so their distances add up as squares. Lengths share questions and haystacks, so
+    there the distances are averaged.
+    """
+    averages, below, above = list[float](), list[float](), list[float]()
+    for cases in by_length:
+        average, squares_below, squares_above = 0.0, 0.0, 0.0
+        for weight, case in cases:
+            score, (low, high) = case.score or 0.0, case.interval or (0.0, 100.0)
+            average += weight * score
+            squares_below += (weight * (score - low)) ** 2
+            squares_above += (weight * (high - score)) ** 2
+        averages.append(average)
+        below.append(math.sqrt(squares_below))
+        above.append(math.sqrt(squares_above))
+    return Standing(average=fmean(averages), below=fmean(below), above=fmean(above))
+
+
+def differing_questions(documents: Sequence[JsonReport]) -> list[str]:
+    """Return the models that were measured in another way than the first: other texts, prompts, scores or seed."""
+    ways = []
+    for document in documents:
+        run = document.run
+        ways.append((run.corpora, run.prompts, run.options.get("scoring"), run.seed))
+    return [shown_name(document) for document, way in zip(documents, ways, strict=True) if way != ways[0]]

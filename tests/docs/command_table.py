@@ -207,6 +207,7 @@ COMMAND_RUNS = {
     "longctx history DIR": CommandRun(
         needs=(reports("DIR/a.json", "DIR/b.json"),), shows="2 steps, 4000 to 5000", writes="DIR/history.html"
     ),
+    "longctx history --models": CommandRun(shows=r"smollm2-135m \| 90\.0 .* \| 1 \|"),
     "longctx fetch helmet-prompts": CommandRun(needs=(helmet_clone,), writes="helmet.toml"),
     "longctx fetch ": CommandRun(small="--from $MIRROR", needs=(mirror,), shows="complete", writes="DIR/*"),
     "jq ": CommandRun(needs=(samples_file,), shows=r"[1-9] test_ruler\[", missing=installed("jq")),

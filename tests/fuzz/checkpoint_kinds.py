@@ -14,13 +14,16 @@ from tests.fuzz.programs import SMALL, Command, Kind, Program, Sound, suite
 
 TEMPLATES = (
     "{{1//0}}", "{{ undefined.x.y }}", "{% for m in messages %}", "{{ messages[99] }}",
-    "{{ raise_exception('no') }}", "{% include 'x' %}", "{{ ''.__class__.__mro__ }}",
+    "{% for i in range(10**10) %}{% endfor %}",
+    "{{ 'a' * 10**9 }}", "{{ raise_exception('no') }}", "{% include 'x' %}", "{{ ''.__class__.__mro__ }}",
     "{{", "%}", "",
     "{{ messages }}", "{{ bos_token * 3 }}", "\x1b[31m{{ messages[0].content }}", "{% set x = namespace() %}{{ x.y }}",
     "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "{{ messages[0]['content'] | tojson | safe }}",
-    "{{ messages[0].content[:10] }}",
-    "{{ strftime_now('%Y') }}",
-    "{{ raise_exception('\x1b[31m\n::error::x') }}", "{{ messages[0].content | replace('a', 'a' * 999) }}",
+    "{{ 10**10**8 }}",
+    "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}", "{{ messages[0].content[:10] }}",
+    "{{ strftime_now('%Y') }}", "{{ messages | map(attribute='content') | join * 1000000 }}",
+    "{{ raise_exception('\x1b[31m\n::error::x') }}", "{{ messages[0].content | replace('a', 'a' * 99999) }}",
+    "{{ '%0999999999d' % 1 }}", "{{ range(10**9) | list }}", "{{ messages[0].content | center(10**10) }}",
 )  # fmt: skip
 # Values that once ended in a traceback, or that a person would try first.
 CONFIGS: tuple[dict[str, Any], ...] = (
@@ -101,7 +104,7 @@ def config_values(random: Random, sound: Sound, folder: Path) -> Program:
 
 
 def template(random: Random, sound: Sound, folder: Path) -> Program:
-    """Give a checkpoint a chat template that fails, or says something else."""
+    """Give a checkpoint a chat template that fails, loops, or says too much."""
     copy = copied(sound, folder)
     text = random.choice(TEMPLATES) if random.random() < 0.7 else "".join(random.choices(TEMPLATES, k=2))
     if random.random() < 0.3:

@@ -51,15 +51,15 @@ def test_no_help_text_imports_a_large_package(tmp_path: Path) -> None:
 
 
 @pytest.mark.whole_loop
-def test_a_worker_that_finds_everything_in_its_journal_imports_no_large_package(tmp_path: Path) -> None:
+def test_a_run_that_finds_everything_in_its_journal_imports_no_torch(tmp_path: Path) -> None:
     (tmp_path / "record_imports.py").write_text(RECORD_IMPORTS)
     words = ["-p", "record_imports", "--model", str(calibration_checkpoint("512")), "--lengths=512", "--samples=2"]
     words.append("-k=niah_single_1")
     assert run_pytest(tmp_path, *words).counts["measured"] == 1
     assert run_pytest(tmp_path, *words, "-n1", fresh=True).counts["measured"] == 1
     imported = {path.name: path.read_text().split() for path in tmp_path.glob("imports-*")}
-    # The controller reads the tokenizer, to know the prompts; the worker has nothing to build.
-    assert imported["imports-gw0"] == []
+    # The controller reads the tokenizer, to know the prompts, and computes intervals; the worker has nothing to build.
+    assert imported == {"imports-controller": ["transformers", "scipy", "huggingface_hub"], "imports-gw0": []}
 
 
 def test_objects_exempt_from_garbage_collection_end_with_the_process() -> None:
@@ -80,6 +80,7 @@ def test_objects_exempt_from_garbage_collection_end_with_the_process() -> None:
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGHUP", "SIGTERM"])
 def test_a_signal_before_the_first_sample_is_one_line(name: str) -> None:
+    """An import that it reaches ends first, because an extension module may crash if it does not."""
     code = (
         "import signal\n"
         # As in a shell, also where these tests run behind nohup or in the background, which ignore the signal.
@@ -89,10 +90,34 @@ def test_a_signal_before_the_first_sample_is_one_line(name: str) -> None:
         "def run_pytest(*words, **options):\n"
         "    with heavy_imports.exempt_from_garbage_collection():\n"
         f"        signal.raise_signal(signal.{name})\n"
+        "        print('imported')\n"
+        "    print('not reached')\n"
         "suite.runpy.run_module = run_pytest\n"
         "suite.main()\n"
     )
     command = [sys.executable, "-u", "-c", code]
     ended = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
-    assert (ended.returncode, ended.stdout) == (2, ""), ended.stderr
+    assert (ended.returncode, ended.stdout) == (2, "imported\n"), ended.stderr
     assert ended.stderr == "interrupted before the first sample; the same command starts again\n"
+
+
+# Ends a run while pytest-xdist starts its workers.
+ENDED_AT_START = """
+import os, signal
+from pathlib import Path
+
+def pytest_xdist_setupnodes():
+    os.kill(os.getpid(), signal.SIGTERM)
+
+def pytest_xdist_newgateway():
+    Path(__file__).with_name("started").touch()
+"""
+
+
+def test_a_signal_waits_until_all_workers_have_started(tmp_path: Path) -> None:
+    """A worker that has read half of its program prints a traceback."""
+    (tmp_path / "ended_at_start.py").write_text(ENDED_AT_START)
+    ended = run_pytest(
+        tmp_path, "-p", "ended_at_start", f"--model={calibration_checkpoint('512')}", "--lengths=512", "-n1"
+    )
+    assert (ended.exit_code, (tmp_path / "started").exists()) == (2, True), ended.output

@@ -8,9 +8,12 @@ from pathlib import Path
 import pytest
 
 from longctx.fixtures.outside_files import (
+    MAX_JSON_VALUES,
     absolute,
     check_regular,
+    check_values,
     expanded,
+    parse_json,
     read_outside,
 )  # fmt: skip
 
@@ -44,6 +47,16 @@ def test_a_regular_file_is_read_up_to_the_limit(tmp_path: Path) -> None:
     assert read_outside(tmp_path / "link", limit_bytes=5) == b"12345"
     with pytest.raises(OSError, match="more than 0 MiB"):
         check_regular(path, limit_bytes=4)
+
+
+@pytest.mark.parametrize("values", ["[],", "0,", "{},"])
+def test_json_with_more_values_than_memory_holds_is_refused_before_it_is_parsed(values: str, tmp_path: Path) -> None:
+    file = tmp_path / "tokenizer.json"
+    file.write_text("[" + values * (MAX_JSON_VALUES + 1) + "0]")
+    with pytest.raises(OSError, match="more than 3,000,000 values"):
+        check_values(file)
+    with pytest.raises(ValueError, match="more than 3,000,000 values"):
+        parse_json(file.read_bytes())
 
 
 def test_odd_paths_stay_as_they_are(tmp_path: Path) -> None:

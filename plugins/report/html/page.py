@@ -20,7 +20,7 @@ from longctx.fixtures.records import Case, CaseResult
 from longctx.fixtures.records.report import JsonReport
 from longctx.fixtures.shown_text import visible
 from longctx.plugins.evidence.points import to_points
-from longctx.plugins.report.charts import SHADES, score_charts
+from longctx.plugins.report.charts import SHADES, lines_charts, score_charts
 from longctx.plugins.report.document import RunSummary
 from longctx.plugins.report.sample_files import PairedSample, paired_samples
 from longctx.plugins.report.sections.comparison import comparison_notes, difference_tables
@@ -37,6 +37,7 @@ from longctx.plugins.report.sections.scores import (
     part_table,
     score_notes,
     score_tables,
+    setting_series,
 )
 from longctx.plugins.report.sections.suites import frontier_notes, question_notes
 from longctx.plugins.report.tables import plural, short_length, tested_lengths
@@ -93,6 +94,7 @@ def page(document: JsonReport, summary: RunSummary, *, budget_bytes: int = BUDGE
         partial=partial_note(document),
         effective_length=effective_length_of(document),
         charts=score_charts(ruler_series(summary.evaluation), lengths),
+        settings=lines_charts(setting_series(document), lengths),
         tables=score_tables(document),
         parts=part_table(document),
         score_notes=score_notes(document),

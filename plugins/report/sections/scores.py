@@ -10,7 +10,7 @@ from statistics import fmean
 from longctx.fixtures.lengths import format_length
 from longctx.fixtures.records.report import JsonReport, ReportCase
 from longctx.fixtures.shown_text import one_line
-from longctx.plugins.report.charts import difference_class, shade
+from longctx.plugins.report.charts import MOST_LINES, Series, difference_class, series_of, shade
 from longctx.plugins.report.sections.suites import FRONTIER, NOT_SELECTED, QUESTIONS_TEST, Mean, means
 from longctx.plugins.report.tables import (
     DEPTH_BINS,
@@ -110,6 +110,27 @@ def at_confidence(document: JsonReport) -> str:
     """Return the confidence of the intervals of cases and of RULER's means as text; empty if it is not known."""
     confidence = document.run.confidence
     return "" if confidence is None else f" at {100 * confidence:.4g} % confidence"
+
+
+def setting_series(document: JsonReport) -> dict[str, list[Series]]:
+    """Return the scores over length of the tasks of each category of tasks files that has a few.
+
+    Those of `--suite ruler-sweeps` are one factor each, with a line for each setting (RULER, Figures 2 and 3).
+    """
+    by_category: dict[str, dict[str, dict[int, ReportCase]]] = {}
+    for case in document.cases:
+        if case.id.startswith(QUESTIONS_TEST):
+            by_category.setdefault(case.category, {}).setdefault(case.task, {})[case.length] = case
+    groups = {}
+    for category, tasks in by_category.items():
+        series = []
+        for task, by_length in tasks.items():
+            cases = [by_length.get(length) for length in tested_lengths(document)]
+            series.append(series_of(task, cases, "score"))
+        measured = [one for one in series if one.is_measured]
+        if 1 < len(measured) <= MOST_LINES:
+            groups[category] = measured
+    return groups
 
 
 def part_table(document: JsonReport) -> Table:

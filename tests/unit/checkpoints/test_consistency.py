@@ -116,6 +116,17 @@ def test_a_bos_token_on_which_no_two_files_agree_is_refused(
         check_special_tokens(Leading(), leading, tmp_path, {"vocab_size": 320} | config)  # type: ignore[arg-type]  # all that is read
 
 
+@pytest.mark.parametrize(
+    ("key", "value"), [("rms_norm_eps", "small"), ("num_attention_heads", 0), ("vocab_size", "many")]
+)
+def test_a_wrong_config_is_no_fault_of_the_tokenizer(key: str, value: object, tmp_path: Path) -> None:
+    path = save_model(TIED, tmp_path / "model")
+    edit_json(path / "tokenizer_config.json", tokenizer_class="LlamaTokenizerFast")
+    edit_json(path / "config.json", **{key: value})
+    with pytest.raises(TokenizerError, match=r"--model: \S+/config\.json: .*; correct it, or copy the file from its"):
+        load_tokenizer(str(path))
+
+
 def test_a_vocabulary_that_was_cut_below_the_tokenizer_is_refused(tmp_path: Path) -> None:
     path = save_model(TIED, tmp_path / "model")
     change_weights(path, lambda tensors: tensors.update({EMBEDDINGS: tensors[EMBEDDINGS][:200].clone()}))

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import save_file
 
 from longctx.fixtures.checkpoints.checkpoint import read_checkpoint, read_identity
 from longctx.fixtures.checkpoints.fingerprint import changed_file
@@ -28,6 +31,21 @@ from tests.helpers.checkpoints import (
 INDEX = "model.safetensors.index.json"
 SHARD = "model-00002-of-00002.safetensors"
 TWICE = safetensors({"model.norm.weight": [4], "model.embed.weight": [8, 4]})
+
+
+def at(name: str, seconds: int, content: bytes = b"weights") -> Change:
+    """Return a change that writes a file so many seconds after all others."""
+
+    def change(folder: Path) -> None:
+        (folder / name).write_bytes(content)
+        newest = max(file.stat().st_mtime for file in folder.iterdir())
+        os.utime(folder / name, (newest + seconds, newest + seconds))
+
+    return change
+
+
+def mark_download(folder: Path) -> None:
+    (folder / ".cache" / "huggingface").mkdir(parents=True)
 
 
 def index(*names: str) -> Change:
@@ -53,6 +71,9 @@ REFUSED: dict[str, tuple[bool, Change, str]] = {
     ),
     "an adapter without its config": (False, write("adapter_model.safetensors", WHOLE), "belongs to another set"),
     "a tensor that stands twice": (True, write(SHARD, TWICE), r"holds model\.embed\.weight, as model-00001-of-00002"),
+    "a later pickle": (False, at("pytorch_model.bin", 60), r"pytorch_model\.bin: pickled weights that are newer than"),
+    "a later pickled shard": (True, at("pytorch_model-00001-of-00002.bin", 1), "pickled weights that are newer than"),
+    "a later pickle of Meta": (False, at("consolidated.00.pth", 1), r"consolidated\.00\.pth: .* newer than"),
     "weights that the config names": (
         False,
         both(lambda folder: configure(folder, transformers_weights="other.safetensors"), remove(WEIGHTS),
@@ -92,8 +113,11 @@ def test_what_an_engine_could_load_instead_is_refused(kind: str, tmp_path: Path)
 
 
 HARMLESS: dict[str, Change] = {
-    "pickles": both(write("pytorch_model.bin"), write("ema.pt"), write("rng_state_0.pth")),
-    "an optimizer": write("optimizer.safetensors", WHOLE),
+    "an older pickle": at("pytorch_model.bin", -3600),
+    "a pickle of a download": both(at("pytorch_model.bin", 60), mark_download),
+    "an optimizer": both(at("optimizer.bin", 60), at("optimizer.pt", 60), write("optimizer.safetensors", WHOLE)),
+    "other training state": both(at("rng_state_0.pth", 60), at("scheduler.pt", 60), at("training_args.bin", 60)),
+    "pickled averages": at("ema.pt", 60),
     "averages in a folder": write("ema/model.safetensors", WHOLE),
     "the copy of a Mistral release": write("consolidated.safetensors", safetensors({"tok_embeddings.weight": [4]})),
     "an index of the one file": index(WEIGHTS),
@@ -109,6 +133,20 @@ def test_what_no_engine_would_load_is_harmless(kind: str, tmp_path: Path) -> Non
     folder = make(tmp_path, is_sharded=False)
     HARMLESS[kind](folder)
     assert read_checkpoint(str(folder)).parameters == 36
+
+
+@pytest.mark.parametrize("is_same", [True, False])
+def test_a_later_pickle_of_the_same_weights_is_a_copy(is_same: bool, tmp_path: Path) -> None:
+    folder = make(tmp_path, is_sharded=False)
+    weights = {name: torch.randn(shape) for name, shape in TENSORS.items()}
+    save_file(weights, folder / WEIGHTS)
+    torch.save(weights if is_same else {name: tensor + 1 for name, tensor in weights.items()}, folder / "new")
+    at("pytorch_model.bin", 5, (folder / "new").read_bytes())(folder)
+    if is_same:
+        assert read_checkpoint(str(folder)).parameters == 36
+    else:
+        with pytest.raises(CheckpointError, match="newer than"):
+            read_checkpoint(str(folder))
 
 
 def test_the_second_copy_of_a_mistral_release_is_in_the_fingerprint(tmp_path: Path) -> None:

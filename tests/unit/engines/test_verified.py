@@ -68,6 +68,14 @@ def replace_the_file_with_equal_size_and_time(folder: Path) -> None:
     os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
 
 
+def rewrite_in_place_and_restore_the_time(folder: Path) -> None:
+    file = folder / "model.safetensors"
+    status = file.stat()
+    with file.open("r+b") as opened:
+        opened.write(OTHER_WEIGHTS)
+    os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
 def link_to_another_file(folder: Path) -> None:
     folder.with_name("blob").write_bytes(OTHER_WEIGHTS)
     (folder / "new").symlink_to(folder.with_name("blob"))
@@ -77,7 +85,7 @@ def link_to_another_file(folder: Path) -> None:
 CHANGES: dict[str, Change] = {
     "overwritten": overwrite, "replaced": replace_the_file, "directory": replace_the_directory,
     "equal size and time": replace_the_file_with_equal_size_and_time, "linked": link_to_another_file,
-    "removed": remove_the_weights,
+    "in place": rewrite_in_place_and_restore_the_time, "removed": remove_the_weights,
     "config": lambda folder: configure(folder, rope_theta=5.0), "tokenizer": write("tokenizer.json", '{"a": 1}'),
     "chat template": write("chat_template.jinja", "{{ messages }}"),
 }  # fmt: skip
@@ -131,6 +139,20 @@ def test_a_change_between_scores_stops_the_next_score(folder: Path) -> None:
     assert next(scores).log_probabilities == (-1.0,)
     with pytest.raises(EngineError, match="was replaced during the run"):
         next(scores)
+
+
+def test_a_directory_that_is_replaced_only_while_it_is_loaded_is_an_error(folder: Path) -> None:
+    """The files are the same before and after loading, but others were loaded."""
+
+    def load() -> Engine:
+        folder.rename(folder.with_name("aside"))
+        overwrite(sound_checkpoint(folder))
+        folder.rename(folder.with_name("other"))
+        folder.with_name("aside").rename(folder)
+        return Echo(lambda text: None)
+
+    with pytest.raises(EngineError, match=r"was replaced during the run \(step_1000 changed\)"):
+        loaded(folder, load)
 
 
 def test_a_failure_to_load_a_replaced_checkpoint_names_the_replacement(folder: Path) -> None:

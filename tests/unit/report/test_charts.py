@@ -12,18 +12,21 @@ from hypothesis import strategies as st
 
 from longctx.fixtures.records import FailureKind
 from longctx.plugins.report.charts import (
+    MOST_LINES,
     SHADES,
     Series,
     chart,
     difference_class,
     element,
+    lines_charts,
     score_axis,
     score_charts,
     shade,
 )
 from longctx.plugins.report.document import document
 from longctx.plugins.report.html.page import resource
-from longctx.plugins.report.sections.scores import failure_table
+from longctx.plugins.report.sections.scores import failure_table, setting_series
+from tests.helpers.report_records import report_of
 from tests.helpers.reports import run_summary
 
 
@@ -109,3 +112,28 @@ def test_numbers_are_readable_on_every_colour() -> None:
     assert luminances == sorted(luminances)
     assert (shade(0), shade(99.9), shade(100)) == (0, SHADES - 1, SHADES)
     assert [difference_class(points) for points in (0, -0.4, -3, 12, -50)] == ["d0", "d0", "w2", "b4", "w5"]
+
+
+def test_a_sweep_has_a_chart_for_each_factor_with_a_line_and_a_name_for_each_setting() -> None:
+    cases = []
+    for name, category, scores in (
+        ("keys_1", "keys", (100.0, 90.0)),
+        ("keys_8", "keys", (None, 40.0)),
+        ("vt", "hops", (5.0, 5.0)),
+    ):
+        for length, score in zip((4096, 8192), scores, strict=True):
+            case = {"id": f"test_questions[{name}-{length}]", "category": category, "task": name}
+            cases.append({**case, "length": length, "score": score})
+    # A category with one task has nothing to compare, nor have tasks of the suites.
+    cases.append({"id": "test_ruler[cwe-4k]", "category": "keys", "task": "cwe", "length": 4096, "score": 50.0})
+    groups = setting_series(report_of({"cases": cases}))
+    assert {name: [(one.name, one.values) for one in group] for name, group in groups.items()} == {
+        "keys": [("keys_1", (100.0, 90.0)), ("keys_8", (None, 40.0))]
+    }
+    (chart,) = lines_charts(groups, ["4K", "8K"])
+    assert chart.table.name == "keys"
+    assert texts(chart.svg, "tick")[-2:] == ["keys_1", "keys_8"]
+    root = ElementTree.fromstring(chart.svg)
+    assert [len(root.findall(f"circle[@class='dot l{number}']")) for number in range(3)] == [2, 1, 0]
+    styles = resource("style.css")
+    assert all(f".l{number}" in styles for number in range(MOST_LINES))

@@ -13,11 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longctx.cli import main
-from longctx.fixtures.records.report import report_data
+from longctx.fixtures.records.report import JsonReport, report_data
 from longctx.plugins.report.document import document
-from longctx.plugins.report.history import correlation
+from longctx.plugins.report.history import correlation, ranking
 from longctx.plugins.thresholds.records import CATEGORIES
 from tests.helpers.pages import tables_of
+from tests.helpers.report_records import report_of
 from tests.helpers.reports import run_summary
 
 SCORES = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=4, max_size=12)
@@ -107,3 +108,46 @@ def test_reports_of_parts_of_the_suites_say_what_is_left_out(tmp_path: Path) -> 
     assert "Rank correlation over 5 checkpoints" in page
     assert "not all reports have them at a common length: RULER, HELMET, " in page
     assert "two measures that all reports have" in page
+
+
+def ruler_report(name: str, scores: Mapping[str, float], half: float, *, is_whole: bool = True) -> JsonReport:
+    """Return a report of one task of RULER, whose intervals reach so far on each side."""
+    cases = []
+    for length, score in scores.items():
+        interval = (max(0.0, score - half), min(100.0, score + half))
+        case = {"id": f"test_ruler[vt-{length}]", "suite": "ruler", "task": "vt", "length": int(length)}
+        cases.append({**case, "score": score, "interval": interval})
+    return report_of({"model": {"name": name}, "cases": cases, "ruler": {"scores": scores if is_whole else {}}})
+
+
+@pytest.mark.parametrize(("half", "ranks"), [
+    (1.0, ["1", "2", "3"]),
+    # 90 and 85 are 5 apart, and the difference of two intervals of 4 reaches 5.7; 60 is below both.
+    (4.0, ["1 to 2", "1 to 2", "3"]),
+    (60.0, ["1 to 3", "1 to 3", "1 to 3"]),
+])  # fmt: skip
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_models_are_ranked_where_their_intervals_tell_them_apart(half: float, ranks: list[str], is_whole: bool) -> None:
+    # Only 4096 tokens are common to all.
+    scores = {"b": {"4096": 85.0}, "c": {"4096": 60.0, "8192": 100.0}, "a": {"4096": 90.0, "8192": 0.0}}
+    reports = [ruler_report(name, own, half, is_whole=is_whole) for name, own in scores.items()]
+    (table,) = ranking(reports)
+    assert table.corner == ("RULER" if is_whole else "common cases")
+    assert table.columns == ("4K", "average", "rank")
+    assert [row.name for row in table.rows] == ["a", "b", "c"]
+    assert [row.cells[-1].text for row in table.rows] == ranks
+
+
+def test_reports_without_a_common_case_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = []
+    for length in ("4096", "8192"):
+        files.append(str(tmp_path / f"{length}.json"))
+        report = report_data(ruler_report("m", {length: 50.0}, 1.0))
+        report["run"]["options"] = {"journal": "j"}
+        Path(files[-1]).write_text(json.dumps(report))
+    assert main(["history", "--models", *files]) == 4
+    assert "no case with a score in common" in capsys.readouterr().err
+    assert main(["history", "--models", files[0], files[0]]) == 0
+    assert "| m | 50.0 | 50.0 (49.0 to 51.0) | 1 to 2 |" in capsys.readouterr().out
+    assert main(["history", "--models", files[0], str(tmp_path)]) == 4
+    assert f"{tmp_path} is no report (" in capsys.readouterr().err
