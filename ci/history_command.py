@@ -23,7 +23,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--out", metavar="FILE", type=Path, help="page to write (default: DIR/history.html)")
     parser.add_argument("--digest", help=argparse.SUPPRESS)
-    parser.add_argument("--models", help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
     if given.digest is not None:
         return report_wrong_use("--digest: gone; see the page of a watch, index.html in its --out")
