@@ -105,7 +105,7 @@ def announce(config: pytest.Config, line: str, stream: Literal["stdout", "stderr
 
 def write_lines(config: pytest.Config, lines: Iterable[str], **markup: bool) -> None:
     """Write lines to the terminal, broken at its width."""
-    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    reporter: Any = config.pluginmanager.get_plugin("terminalreporter")
     for line in lines:
         for part in wrapped(visible_line(line), shown_columns(reporter.isatty)):
             reporter.write_line(part, **markup)
