@@ -80,9 +80,10 @@ class Baselines:
 
         An anchor that is gone shows nothing.
         """
-        if good.anchor != anchor.name or not good.changes or anchor.argument is None:
+        points = [panel.points for panel in good.panels.values() if panel.points is not None]
+        if good.anchor != anchor.name or not points or anchor.argument is None:
             return True
-        return any(change.points >= self._drop_points for change in good.changes.values())
+        return max(points) >= self._drop_points
 
     def _anchor_of(self, step: Step, complete: Sequence[Step]) -> ComparedCheckpoint | None:
         if self._anchor is None:

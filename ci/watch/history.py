@@ -8,7 +8,6 @@ import fcntl
 import json
 import os
 import platform
-import time
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,10 +17,9 @@ import msgspec
 from msgspec import Struct, structs
 
 from longctx.ci.watch.checkpoint_watcher import Loss
-from longctx.ci.watch.outcomes import CaseOutcome, Change
+from longctx.ci.watch.outcomes import CaseOutcome, PanelScore
 
 LOCK = "watch.lock"
-POLL_SECONDS = 1.0
 # The errors of file systems without locks, and of those whose lock server is not there.
 NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL)
 MOST_HOLDER_BYTES = 512
@@ -55,13 +53,8 @@ class WatchedCheckpoint(
     """Time in UTC, ISO 8601."""
     anchor: str | None = None
     """The anchor against which the checkpoint was compared; None for the first one."""
-    scores: Mapping[str, float] = {}
-    """Mean scores, 0 to 100, by family and length, such as `ruler 4k`. A verdict that was clear
-    early rests on fewer samples, so scores of two checkpoints may not be comparable; `changes` are."""
-    samples: Mapping[str, int] = {}
-    """The numbers of samples under the scores."""
-    changes: Mapping[str, Change] = {}
-    """The differences from the anchor, by family and length; empty if nothing was compared with it."""
+    panels: Mapping[str, PanelScore] = {}
+    """The scores by family and length, such as `ruler 4k`."""
     cases: Mapping[str, CaseOutcome] = {}
     """The outcome of the gates for every case, by id; empty if nothing was measured."""
     compared_with: str | None = None
@@ -271,36 +264,25 @@ def locked(file: IO[bytes], folder: Path, *, waits: bool, show: Callable[[str], 
     holder, and about a file system without locks, on which the folder counts as locked.
     """
     with file:
-        holds = _try_lock(file, folder, show)
-        if not holds:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            holder = (
+                file.read(MOST_HOLDER_BYTES).decode("utf-8", "replace").strip() or "a process that has just started"
+            )
             then = "waiting until it ends" if waits else "nothing to do here"
-            show(f"another watch measures into {folder} ({_holder(file)}); {then}")
-        while waits and not holds:
-            time.sleep(POLL_SECONDS)
-            holds = _try_lock(file, folder, show)
-        yield holds
-        if holds:
-            file.truncate(0)
-
-
-def _try_lock(file: IO[bytes], folder: Path, show: Callable[[str], None]) -> bool:
-    """Lock the file, and name this process in it; return False if another one has locked it."""
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError as error:
-        if error.errno not in NO_LOCKS:
-            raise
-        show(f"the file system of {folder} has no locks ({error.strerror}); start only one watch with this --out")
-        return True
-    started = datetime.now(UTC).isoformat(sep=" ", timespec="seconds")
-    file.truncate(0)
-    file.write(f"process {os.getpid()} on {platform.node()}, since {started}\n".encode())
-    return True
-
-
-def _holder(file: IO[bytes]) -> str:
-    """Return the line with which the holder named itself."""
-    file.seek(0)
-    return file.read(MOST_HOLDER_BYTES).decode("utf-8", "replace").strip() or "a process that has just started"
+            show(f"another watch measures into {folder} ({holder}); {then}")
+            if not waits:
+                yield False
+                return
+            fcntl.flock(file, fcntl.LOCK_EX)
+        except OSError as error:
+            if error.errno not in NO_LOCKS:
+                raise
+            show(f"the file system of {folder} has no locks ({error.strerror}); start only one watch with this --out")
+        started = datetime.now(UTC).isoformat(sep=" ", timespec="seconds")
+        file.truncate(0)
+        file.write(f"process {os.getpid()} on {platform.node()}, since {started}\n".encode())
+        yield True
+        file.truncate(0)

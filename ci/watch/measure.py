@@ -22,7 +22,7 @@ from longctx.ci.suite_process import Executor, LocalProcesses, SuiteRun, run_sui
 from longctx.ci.watch.baselines import ANCHOR, ComparedCheckpoint
 from longctx.ci.watch.checkpoint_watcher import CompleteCheckpoint
 from longctx.ci.watch.history import ACCEPTED, Verdict, WatchedCheckpoint
-from longctx.ci.watch.outcomes import STATES, CaseOutcome, case_outcomes, changes, mean_scores, sample_counts
+from longctx.ci.watch.outcomes import STATES, CaseOutcome, case_outcomes, panel_scores
 from longctx.fixtures.records.report import JsonReport
 from longctx.plugins.report.sections.gates import gate_text, run_verdict
 
@@ -176,9 +176,7 @@ def _compared(
         return structs.replace(measurement, compared_with=compared_with)
     return structs.replace(
         measurement,
-        scores=mean_scores(report),
-        samples=sample_counts(report),
-        changes=changes(report) if baseline is not None and baseline.role == ANCHOR else {},
+        panels=panel_scores(report, is_compared=baseline is not None and baseline.role == ANCHOR),
         cases=case_outcomes(report),
         compared_with=compared_with,
         is_suspected=verdict == "undecided" and any(gate.suspected for gate in report.gates),

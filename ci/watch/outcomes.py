@@ -1,9 +1,10 @@
-"""The parts of a report on one checkpoint that a watch keeps: the outcome of each case, scores and changes."""
+"""The parts of a report on one checkpoint that a watch keeps: the outcome of each case, and scores."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from statistics import fmean
 from typing import Literal
 
 from msgspec import Struct, structs
@@ -118,55 +119,36 @@ def _rounded(interval: Interval | None) -> Interval | None:
     return None if interval is None else (round(interval[0], 2), round(interval[1], 2))
 
 
-class Change(Struct, frozen=True, kw_only=True):
-    """The difference between a checkpoint and its anchor on samples that both have answered."""
+class PanelScore(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The mean score of a family at one length.
 
-    points: float
-    """The mean over the tasks; negative for a loss."""
-    pairs: int
-
-
-def mean_scores(report: JsonReport) -> dict[str, float]:
-    """Return the mean score of every family at every length, 0 to 100, over the cases of a report.
-
-    A verdict that is clear early rests on few samples, so scores of two checkpoints may be from different ones.
+    A verdict that was clear early rests on fewer samples, so scores of two checkpoints may not be comparable. The
+    points are on samples that both have answered.
     """
-    scores = {case.id: case.score for case in report.cases if case.score is not None}
-    return {name: _mean(values) for name, values in _by_panel(report, scores).items()}
+
+    score: float
+    """From 0 to 100, over the cases."""
+    samples: int
+    points: float | None = None
+    """The difference from the anchor, negative for a loss; None if nothing was compared with it."""
+    pairs: int = 0
 
 
-def sample_counts(report: JsonReport) -> dict[str, int]:
-    """Return the number of samples under each of those means."""
-    counts = {case.id: case.samples for case in report.cases if case.score is not None}
-    return {name: round(sum(of_panel)) for name, of_panel in _by_panel(report, counts).items()}
-
-
-def changes(report: JsonReport) -> dict[str, Change]:
-    """Return the difference from the baseline for every family at every length; empty without a baseline.
-
-    It is on samples that both have answered, so that changes can be compared.
-    """
-    points: dict[str, float] = {}
-    pairs: dict[str, float] = {}
-    for name, case in (report.regression.cases if report.regression else {}).items():
-        if case.difference is not None:
-            points[name], pairs[name] = case.difference, case.pairs
-    counts = _by_panel(report, pairs)
-    return {
-        name: Change(points=_mean(values), pairs=round(sum(counts[name])))
-        for name, values in _by_panel(report, points).items()
-    }
-
-
-def _by_panel(report: JsonReport, values: Mapping[str, float]) -> dict[str, list[float]]:
-    """Return values by case as lists by family and length, such as `ruler 4k`."""
-    panels: dict[str, list[float]] = {}
+def panel_scores(report: JsonReport, *, is_compared: bool) -> dict[str, PanelScore]:
+    """Return the scores by family and length; `is_compared` is True for a report on a comparison with the anchor."""
+    compared = report.regression.cases if is_compared and report.regression else {}
+    panels: dict[str, list[ReportCase]] = {}
     for case in report.cases:
-        if case.id in values:
-            name = f"{family_of(case.suite, case.category)} {format_length(case.length)}"
-            panels.setdefault(name, []).append(values[case.id])
-    return panels
-
-
-def _mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values)
+        if case.score is not None:
+            panels.setdefault(f"{family_of(case.suite, case.category)} {format_length(case.length)}", []).append(case)
+    scores = {}
+    for name, cases in panels.items():
+        known = [compared[case.id] for case in cases if case.id in compared]
+        points = [case.difference for case in known if case.difference is not None]
+        scores[name] = PanelScore(
+            score=fmean(case.score or 0.0 for case in cases),
+            samples=sum(case.samples for case in cases),
+            points=fmean(points) if points else None,
+            pairs=sum(case.pairs for case in known if case.difference is not None),
+        )
+    return scores

@@ -122,11 +122,10 @@ def _reports(measurements: Sequence[WatchedCheckpoint]) -> list[StepReport]:
 def score_lines(measurement: WatchedCheckpoint) -> list[str]:
     """Return a line for every score: its samples, and the change against the anchor on the same samples."""
     lines = []
-    for name, score in measurement.scores.items():
-        samples, change = measurement.samples.get(name), measurement.changes.get(name)
-        line = f"{name}: {score:.1f}" + ("" if samples is None else f" on {samples} samples")
-        if change is not None:
-            line += f"; {change.points:+.1f} against the anchor on {change.pairs} pairs"
+    for name, panel in measurement.panels.items():
+        line = f"{name}: {panel.score:.1f} on {panel.samples} samples"
+        if panel.points is not None:
+            line += f"; {panel.points:+.1f} against the anchor on {panel.pairs} pairs"
         lines.append(line)
     return lines
 

@@ -14,7 +14,7 @@ from longctx.ci.suite_options import SuiteOptions
 from longctx.ci.watch.alert_text import AlertText
 from longctx.ci.watch.alerts import find_alerts
 from longctx.ci.watch.history import Search, Verdict, WatchedCheckpoint
-from longctx.ci.watch.outcomes import Change
+from longctx.ci.watch.outcomes import PanelScore
 from longctx.ci.watch.pages import write_index
 from longctx.fixtures.records.report import report_data
 from tests.helpers.report_records import report_of
@@ -47,9 +47,8 @@ def write_page(
             WatchedCheckpoint(
                 step=number, checkpoint=f"/run a/step-{number}", fingerprint=f"f{number}", verdict=verdict, exit_code=0,
                 failed=() if verdict == "pass" else (f"lost <b>{number}</b>",), report=str(report),
-                gpu_seconds=90.0, ended="now", scores={"ruler 4k": score},
-                anchor="step 1" if number > 1 else None, is_suspected=number in suspected,
-                changes={"ruler 4k": Change(points=score - scores[0], pairs=24)} if number > 1 else {},
+                gpu_seconds=90.0, ended="now", is_suspected=number in suspected,
+                panels={"ruler 4k": PanelScore(score=score, samples=24)},
             )
         )  # fmt: skip
     text, alerts = AlertText(folder=folder, suite=SUITE, steps=StepReader()), find_alerts(measurements)
