@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from longctx.ci.watch.alert_text import culprit_text, headline
 from longctx.ci.watch.alerts import Alert
 from longctx.ci.watch.history import Notified, Stage, WatchedCheckpoint
-from longctx.fixtures.shown_text import one_line, visible
+from longctx.fixtures.shown_text import one_line
 
 # Between two attempts to deliver a notice.
 PAUSE_SECONDS = 60.0
@@ -21,7 +21,7 @@ PAUSE_SECONDS = 60.0
 TIMEOUT_SECONDS = 60.0
 CHECK_SECONDS = 10
 # Linux refuses variables above 128 KiB.
-LINE_CHARACTERS, TEXT_CHARACTERS, PATH_CHARACTERS = 500, 8_000, 4_096
+LINE_CHARACTERS, MOST_LINES = 500, 16
 SHOWN_CHARACTERS, REASON_CHARACTERS = 80, 120
 # A first word without expansions, assignments or quotes: the name of a program, a builtin or a keyword.
 PLAIN_WORD = re.compile(r"\s*([\w./+-]+)(?=\s|;|$)")
@@ -81,7 +81,7 @@ class Notifier:
 
 
 def facts(notice: Notice) -> dict[str, str]:
-    """Return the facts of a notice as environment variables, which hold no NUL and are never too long to pass."""
+    """Return the facts of a notice as environment variables."""
     measurement = notice.measurement
     return {
         "LONGCTX_ALERT": one_line(notice.alert.name, LINE_CHARACTERS),
@@ -89,30 +89,11 @@ def facts(notice: Notice) -> dict[str, str]:
         "LONGCTX_HEADLINE": one_line(headline(notice.alert), LINE_CHARACTERS),
         "LONGCTX_CULPRIT": culprit_text(notice.alert),
         "LONGCTX_STEP": str(measurement.step),
-        "LONGCTX_CHECKPOINT": _path(measurement.checkpoint),
+        "LONGCTX_CHECKPOINT": measurement.checkpoint,
         "LONGCTX_VERDICT": measurement.verdict,
-        "LONGCTX_FAILED": "\n".join(_shortened(measurement.failed)),
-        "LONGCTX_REPORT": _path(measurement.report),
+        "LONGCTX_FAILED": "\n".join(one_line(line, LINE_CHARACTERS) for line in measurement.failed[:MOST_LINES]),
+        "LONGCTX_REPORT": measurement.report,
     }
-
-
-def _shortened(lines: Sequence[str]) -> list[str]:
-    """Return the lines cut to a length that a command can take; a last line counts those left out."""
-    shown: list[str] = []
-    for line in (one_line(line, LINE_CHARACTERS) for line in lines):
-        if sum(map(len, shown)) + len(line) > TEXT_CHARACTERS:
-            return [*shown, f"and {len(lines) - len(shown)} more"]
-        shown.append(line)
-    return shown
-
-
-def _path(path: str) -> str:
-    """Return a path as it is if it can be passed to a program, else in a visible form."""
-    try:
-        os.fsencode(path)
-    except UnicodeEncodeError:
-        path = visible(path)
-    return path.replace("\0", "\u2400")[:PATH_CHARACTERS]
 
 
 def read_on_failure(values: Sequence[str]) -> tuple[bool, str | None]:
