@@ -40,10 +40,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.kept_rows import KeptRows
-from longctx.ci.bisect.compare import Bounds, search_bounds
+from longctx.ci.bisect.compare import Bounds
 from longctx.ci.bisect.endpoints import EARLY_SHARE
 from longctx.ci.bisect.journal_stats import Flip
-from longctx.ci.bisect.measurements import EDGE_ALPHA, TellingSamples, telling_samples
+from longctx.ci.bisect.measurements import TellingSamples, edge_bounds, telling_samples
 from longctx.ci.bisect.posterior import FALL_SHARE, EndpointVotes, Posterior
 from longctx.ci.bisect.report import MOST_CERTAIN
 from longctx.ci.bisect.search import Edge, Request, StepResult, search
@@ -150,7 +150,7 @@ class Chain:
             return self._result(None)
         edge = search(last, self, confidence=confidence, parallel=parallel)
         loss = 100 * float(self.scores[0].mean() - self.scores[-1].mean())
-        self._compare(edge.first_bad, edge.last_good, search_bounds(max(loss, 1.0), alpha=EDGE_ALPHA))
+        self._compare(edge.first_bad, edge.last_good, edge_bounds(max(loss, 1.0)))
         return self._result(edge)
 
     def _result(self, edge: Edge | None) -> SearchResult:

@@ -13,25 +13,10 @@ from longctx.ci.suite_process import SuiteRun, run_suite
 from longctx.fixtures.atomic_files import write_file
 from longctx.fixtures.checkpoints.safetensors import CheckpointError
 from longctx.fixtures.records.report import JsonReport, ReportGate
-from longctx.fixtures.records.report_parts import Interval
 from longctx.fixtures.seeding import stable_hash
 
 # The distance between the seed of the survey and that of the search. Few users have two seeds at this distance.
 SURVEY_SEED_DISTANCE = 1_000_003
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
-    """The result of comparing a checkpoint with a good one."""
-
-    difference: float | None = None
-    """Mean score of the checkpoint minus that of the good one, in points; None if they were not compared."""
-    interval: Interval | None = None
-    """Confidence interval of the difference, in points; None if they were not compared."""
-    pairs: int = 0
-    """Number of samples that both checkpoints answered."""
-    reason: str = ""
-    """One line that says why they could not be compared."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,15 +34,6 @@ class Bounds:
             f"[verdict]\nconfidence = {self.confidence!r}\n\n[regression]\ndrop = {self.drop_points!r}\n"
             'about = "samples"\ncases = "report"\nblocking = false\n'
         )
-
-
-def search_bounds(loss_points: float, *, alpha: float) -> Bounds:
-    """Return the bounds for a step that may have a loss, wrong with probability `alpha` at most."""
-    return Bounds(
-        confidence=1 - alpha,
-        # With half of it, half of the loss is the limit where all pairs are known.
-        drop_points=2 / 3 * loss_points,
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,20 +117,6 @@ class Suite:
         """Return the fingerprint under which the journal has a checkpoint's results; raise CheckpointError."""
         fingerprint = self.fingerprint(path)
         return self._journal_fingerprints.get(fingerprint, fingerprint)
-
-
-def compare_step(suite: Suite, model: Path, baseline: Path, bounds: Bounds, cases: Sequence[str]) -> Comparison:
-    """Compare a checkpoint with a good one, or say why that cannot be done."""
-    try:
-        run = suite.compare(model, baseline, bounds, cases=cases)
-    except CheckpointError as error:
-        return Comparison(reason=str(error))
-    gate = regression_gate(run.report)
-    if gate is None:
-        return Comparison(reason=run.reason or "the run compared nothing")
-    if gate.measured is None or gate.interval is None:
-        return Comparison(reason=gate.reason)
-    return Comparison(difference=gate.measured, interval=gate.interval, pairs=gate.samples)
 
 
 def regression_gate(report: JsonReport | None) -> ReportGate | None:

@@ -96,18 +96,24 @@ def measure_endpoints(suite: Suite, good: Step, bad: Step, cases: tuple[str, ...
     """
     early = Bounds(confidence=1 - EARLY_SHARE * (1 - confidence))
     run = suite.compare(bad.path, good.path, early, cases=cases, shared=True)
-    gate = regression_gate(run.report)
-    has_lost = run.report is not None and gate is not None and gate.verdict == "fail"
-    if run.report is not None and not (has_lost and _votes(run.report).p_value <= (1 - confidence) / 2):
+    if run.report is not None and not _is_shown(run.report, confidence):
         run = suite.compare(bad.path, good.path, Bounds(confidence=confidence), cases=cases, full=True)
     if run.report is None:
         raise EndpointsError(4 if run.exit_code in (4, 5) else 3, f"the endpoints cannot be compared: {run.reason}")
-    endpoints, votes, alpha = _endpoints(run.report, cases), _votes(run.report), 1 - confidence
-    low, high = endpoints.interval
-    if votes.p_value <= alpha:
+    endpoints, votes = _endpoints(run.report, cases), _votes(run.report)
+    if votes.p_value <= 1 - confidence:
+        low, high = endpoints.interval
         return replace(endpoints, interval=(low, min(high, 0.0)))
-    is_better = EndpointVotes(worse=votes.better, better=votes.worse).p_value <= alpha
+    opposite = EndpointVotes(worse=votes.better, better=votes.worse)
+    is_better = opposite.p_value <= 1 - confidence
     return replace(endpoints, doubt=_doubt(endpoints, good, bad, is_better=is_better))
+
+
+def _is_shown(report: JsonReport, confidence: float) -> bool:
+    """Return True if a comparison that stopped early shows a loss, also for the models behind its samples."""
+    gate = regression_gate(report)
+    has_failed = gate is not None and gate.verdict == "fail"
+    return has_failed and _votes(report).p_value <= (1 - confidence) / 2
 
 
 def _endpoints(report: JsonReport, cases: tuple[str, ...]) -> Endpoints:
@@ -157,15 +163,13 @@ def _votes(report: JsonReport) -> EndpointVotes:
 
 
 def _doubt(endpoints: Endpoints, good: Step, bad: Step, *, is_better: bool) -> str:
-    """Return the line for endpoints that show no loss."""
+    evidence = endpoints.evidence
     if is_better:
-        return (
-            f"--bad {bad.name} is better than --good {good.name} ({endpoints.evidence}); are they the other way round?"
-        )
+        return f"--bad {bad.name} is better than --good {good.name} ({evidence}); are they the other way round?"
     if endpoints.score_good < 50:
-        fault = f"--good {good.name} is no better than --bad {bad.name} ({endpoints.evidence}); give an earlier --good"
+        fault = f"--good {good.name} is no better than --bad {bad.name} ({evidence}); give an earlier --good"
     else:
-        fault = f"--bad {bad.name} is not shown to be worse than --good {good.name} ({endpoints.evidence})"
+        fault = f"--bad {bad.name} is not shown to be worse than --good {good.name} ({evidence})"
     return f"{fault}; nothing to search"
 
 

@@ -36,57 +36,41 @@ class Flip:
     """First 200 characters of the later checkpoint's answer."""
 
 
-class JournalStats:
-    """Statistics over the journal entries of the cases in a report, by checkpoint fingerprint.
+Answers = Mapping[tuple[str, int], Entry]
+"""The results of one checkpoint, by case id and index of the sample."""
 
-    A checkpoint's entries are read once, so entries written later are missing.
+
+def stored_answers(report: JsonReport, fingerprint: str, cases: Sequence[str], samples: int = 0) -> Answers:
+    """Return the results of a checkpoint for the planned samples of a report's cases, or for `samples` of each.
+
+    They are those computed as the report's model if there are such, else in any other way.
     """
+    run = report.run
+    folder = Path(run.journal)
+    stored = [decode_record(file.read_bytes(), Subject) for file in sorted(folder.glob("*/subject.json"))]
+    subjects = [subject for subject in stored if subject is not None and subject.fingerprint == fingerprint]
+    if not subjects:
+        return {}
+    same_execution = [subject for subject in subjects if dict(subject.execution) == report.model.execution]
+    journal = Journal(folder, (same_execution or subjects)[0])
+    journal.refresh()
+    answers = {}
+    for case in report.cases:
+        for index in range(max(samples, case.planned)) if case.id in cases else ():
+            key = sample_key(run.samples, case.version, run.seed, case.task, case.length, index)
+            if key in journal.entries:
+                answers[case.id, index] = journal.entries[key]
+    return answers
 
-    def __init__(self, report: JsonReport, samples: int):
-        self._report = report
-        self._samples = samples
-        self._directory = Path(report.run.journal)
-        self._journals: dict[str, Journal | None] = {}
-        """The journal of each fingerprint; None if it has no results."""
 
-    def scores(self, fingerprint: str, cases: Sequence[str]) -> SampleScores:
-        """Return the scores of all samples of these cases that a checkpoint answered."""
-        return {sample: entry.score for sample, entry in self._entries(fingerprint, cases).items()}
+def scores_of(answers: Answers) -> SampleScores:
+    return {sample: entry.score for sample, entry in answers.items()}
 
-    def flips(self, before: str, after: str, cases: Sequence[str]) -> tuple[Flip, ...]:
-        """Return the samples that both checkpoints answered and that have different scores."""
-        known = self._entries(before, cases)
-        flips = []
-        for sample, entry in self._entries(after, cases).items():
-            if sample in known and known[sample].score != entry.score:
-                flips.append(_flip(known[sample], entry))
-        return tuple(flips)
 
-    def _entries(self, fingerprint: str, cases: Sequence[str]) -> dict[tuple[str, int], Entry]:
-        """Return a checkpoint's results for these cases, by case id and index."""
-        run, journal = self._report.run, self._journal(fingerprint)
-        entries = {}
-        for case in self._report.cases:
-            if case.id in cases:
-                for index in range(max(self._samples, case.planned)):
-                    key = sample_key(run.samples, case.version, run.seed, case.task, case.length, index)
-                    if journal is not None and key in journal.entries:
-                        entries[case.id, index] = journal.entries[key]
-        return entries
-
-    def _journal(self, fingerprint: str) -> Journal | None:
-        """Read the checkpoint's results, computed as the report's model if there are such, else in any other way."""
-        if fingerprint in self._journals:
-            return self._journals[fingerprint]
-        stored = [decode_record(file.read_bytes(), Subject) for file in sorted(self._directory.glob("*/subject.json"))]
-        subjects = [subject for subject in stored if subject is not None and subject.fingerprint == fingerprint]
-        same_execution = [subject for subject in subjects if dict(subject.execution) == self._report.model.execution]
-        journal = None
-        if subjects:
-            journal = Journal(self._directory, (same_execution or subjects)[0])
-            journal.refresh()
-        self._journals[fingerprint] = journal
-        return journal
+def flipped(before: Answers, after: Answers) -> tuple[Flip, ...]:
+    """Return the samples that both checkpoints answered and that have different scores."""
+    shared = [(before[sample], entry) for sample, entry in after.items() if sample in before]
+    return tuple(_flip(one, other) for one, other in shared if one.score != other.score)
 
 
 def _flip(before: Entry, after: Entry) -> Flip:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from longctx.ci.bisect.compare import Bounds, Comparison, Suite, compare_step, regression_gate, search_bounds
+from longctx.ci.bisect.compare import Bounds, Suite, regression_gate
 from longctx.ci.bisect.endpoints import Endpoints, extended
-from longctx.ci.bisect.journal_stats import Flip, JournalStats, SampleScores
+from longctx.ci.bisect.journal_stats import Answers, Flip, SampleScores, flipped, scores_of, stored_answers
 from longctx.ci.bisect.posterior import EndpointVotes, Posterior, Reading
 from longctx.ci.bisect.search import Edge, Request, StepResult
 from longctx.ci.checkpoint_dirs import Step
 from longctx.fixtures.checkpoints.safetensors import CheckpointError
+from longctx.fixtures.records.report_parts import Interval
 from longctx.fixtures.seeding import stable_hash
 
 # The probability of error of the comparison of the two steps of an edge, which only describes the loss there.
@@ -102,6 +103,12 @@ def telling_samples(
     return TellingSamples(contexts=tuple(contexts), groups=groups, votes=votes)
 
 
+def edge_bounds(loss_points: float) -> Bounds:
+    """Return the bounds for a comparison of two steps, which may have this loss."""
+    # With half of this drop, half of the loss is the limit where all pairs are known.
+    return Bounds(confidence=1 - EDGE_ALPHA, drop_points=2 / 3 * loss_points)
+
+
 Note = Callable[[Mapping[int, StepResult], Posterior, Sequence[int]], None]
 
 
@@ -118,7 +125,6 @@ class Bisection:
         self.note: Note = lambda *_: None
         self.can_extend = True
         """False once the endpoints cannot be measured on more samples."""
-        self._good: SampleScores = {}
         self._telling = self._choose(None)
 
     @property
@@ -154,33 +160,27 @@ class Bisection:
         self._telling = self._choose(self._telling)
         return True
 
-    @property
-    def bounds(self) -> Bounds:
-        """The bounds for comparisons of steps."""
-        return search_bounds(self.endpoints.loss_points, alpha=EDGE_ALPHA)
-
-    def stats(self) -> JournalStats:
-        """Return the statistics of the journal as it is now."""
-        return JournalStats(self.endpoints.report, self.suite.samples)
+    def answers(self, step: Step) -> Answers:
+        """Return the results of a step that the journal has now; raise CheckpointError."""
+        fingerprint = self.suite.journal_fingerprint(step.path)
+        return stored_answers(self.endpoints.report, fingerprint, self.endpoints.cases, self.suite.samples)
 
     def _choose(self, earlier: TellingSamples | None) -> TellingSamples:
-        good = self.suite.journal_fingerprint(self.steps[0].path)
-        bad = self.suite.journal_fingerprint(self.steps[-1].path)
+        good = self.answers(self.steps[0])
+        self._good = scores_of(good)
         groups = {case.id: case.group for case in self.endpoints.report.cases}
-        stats = self.stats()
-        self._good = stats.scores(good, self.endpoints.cases)
-        return telling_samples(stats.flips(good, bad, self.endpoints.cases), groups, earlier)
+        return telling_samples(flipped(good, self.answers(self.steps[-1])), groups, earlier)
 
     def _answers(self, position: int, count: int) -> StepResult:
         """Return a step's answers to the first telling contexts."""
-        step, good = self.steps[position].path, self.steps[0].path
-        only = self._telling.values(count)
+        step, good, only = self.steps[position], self.steps[0], self._telling.values(count)
+        bounds = edge_bounds(self.endpoints.loss_points)
         try:
-            run = self.suite.compare(step, good, self.bounds, cases=self.endpoints.cases, only=only, full=True)
-            fingerprint = self.suite.journal_fingerprint(step)
+            run = self.suite.compare(step.path, good.path, bounds, cases=self.endpoints.cases, only=only, full=True)
+            answers = scores_of(self.answers(step))
         except CheckpointError as error:
             return StepResult(reason=str(error))
-        reading = self._telling.reading(self._good, self.stats().scores(fingerprint, self.endpoints.cases), count)
+        reading = self._telling.reading(self._good, answers, count)
         if not reading.samples:
             gate = regression_gate(run.report)
             reason = run.reason or (gate.reason if gate else "") or "the run answered no telling sample"
@@ -188,12 +188,25 @@ class Bisection:
         return StepResult(reading=reading, pairs=self._telling.samples(reading.samples))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """The last good step compared with the first bad one."""
+
+    difference: float | None = None
+    """Mean score of the bad step minus that of the good one, in points; None if they were not compared."""
+    interval: Interval | None = None
+    """Confidence interval of the difference, in points; None if they were not compared."""
+    pairs: int = 0
+    """Number of samples that both steps answered."""
+    reason: str = ""
+    """One line that says why they could not be compared."""
+
+
 # A second loss before or behind the edge is named from this probability on.
 HINT_PROBABILITY = 0.3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OtherLoss:
+class OtherLoss(NamedTuple):
     """A second loss outside the edge, which no measurement has confirmed."""
 
     before: Step
@@ -201,35 +214,37 @@ class OtherLoss:
     probability: float
 
 
+def other_losses(bisection: Bisection, edge: Edge) -> Iterator[OtherLoss]:
+    """Yield the losses before the last good step and behind the first bad one at which the answers hint."""
+    for before, after in ((0, edge.last_good), (edge.first_bad, bisection.last)):
+        probability = edge.posterior.fell(before, after) if before < after else 0.0
+        if probability >= HINT_PROBABILITY:
+            yield OtherLoss(bisection.steps[before], bisection.steps[after], probability)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Confirmation:
     """Everything that was measured after the search itself."""
 
     edge: Comparison
-    """The first bad step compared with the last good one."""
-    other_losses: tuple[OtherLoss, ...]
     flips: tuple[Flip, ...]
     """Samples that the last good and the first bad step score differently; none if one of them cannot be read."""
 
 
 def confirm(bisection: Bisection, edge: Edge) -> Confirmation:
-    """Compare the two steps of the edge, and read other losses and flips from the answers of all steps."""
-    suite, cases = bisection.suite, bisection.endpoints.cases
-    good, bad = bisection.steps[edge.last_good].path, bisection.steps[edge.first_bad].path
-    comparison = compare_step(suite, bad, good, bisection.bounds, cases)
-    flips: tuple[Flip, ...] = ()
-    with contextlib.suppress(CheckpointError):
-        fingerprints = suite.journal_fingerprint(good), suite.journal_fingerprint(bad)
-        flips = bisection.stats().flips(*fingerprints, cases)
-    return Confirmation(edge=comparison, other_losses=_other_losses(bisection, edge), flips=flips)
-
-
-def _other_losses(bisection: Bisection, edge: Edge) -> tuple[OtherLoss, ...]:
-    """Return the losses before the last good step and behind the first bad one at which the answers hint."""
-    losses = []
-    for before, after in ((0, edge.last_good), (edge.first_bad, bisection.last)):
-        probability = edge.posterior.fell(before, after) if before < after else 0.0
-        if probability >= HINT_PROBABILITY:
-            steps = bisection.steps[before], bisection.steps[after]
-            losses.append(OtherLoss(before=steps[0], after=steps[1], probability=probability))
-    return tuple(losses)
+    """Compare the two steps of the edge, and read their flips."""
+    good, bad = bisection.steps[edge.last_good], bisection.steps[edge.first_bad]
+    bounds, cases = edge_bounds(bisection.endpoints.loss_points), bisection.endpoints.cases
+    try:
+        run = bisection.suite.compare(bad.path, good.path, bounds, cases=cases)
+        flips = flipped(bisection.answers(good), bisection.answers(bad))
+    except CheckpointError as error:
+        return Confirmation(edge=Comparison(reason=str(error)), flips=())
+    gate = regression_gate(run.report)
+    if gate is None:
+        comparison = Comparison(reason=run.reason or "the run compared nothing")
+    elif gate.measured is None or gate.interval is None:
+        comparison = Comparison(reason=gate.reason)
+    else:
+        comparison = Comparison(difference=gate.measured, interval=gate.interval, pairs=gate.samples)
+    return Confirmation(edge=comparison, flips=flips)

@@ -11,7 +11,7 @@ from typing import Any
 from markupsafe import Markup
 
 from longctx.ci.bisect.journal_stats import Flip
-from longctx.ci.bisect.measurements import Bisection, Confirmation
+from longctx.ci.bisect.measurements import Bisection, Confirmation, other_losses
 from longctx.ci.bisect.posterior import Posterior
 from longctx.ci.bisect.search import Edge, StepResult, Verdict
 from longctx.ci.checkpoint_dirs import Step
@@ -180,11 +180,10 @@ def _final_lines(bisection: Bisection, edge: Edge, confirmation: Confirmation) -
         low, high = verdict.interval
         found = f"{verdict.difference:+.1f} [{low:+.1f}, {high:+.1f}] over {verdict.pairs} pairs"
         lines.append(f"between them {found}, of {-bisection.endpoints.loss_points:+.1f} between the endpoints")
-    for loss in confirmation.other_losses:
-        before, after = loss.before, loss.after
+    for before, after, probability in other_losses(bisection, edge):
         lines.append(
             f"perhaps two losses: another one from step {before.number} to {after.number}, "
-            f"{_percent(loss.probability)}; search it with --good {before.path} --bad {after.path}"
+            f"{_percent(probability)}; search it with --good {before.path} --bad {after.path}"
         )
     lines += _flip_lines(confirmation.flips)
     for position, result in sorted(edge.results.items()):

@@ -9,7 +9,7 @@ import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from longctx.ci.bisect.journal_stats import Flip, JournalStats
+from longctx.ci.bisect.journal_stats import Flip, flipped, stored_answers
 from longctx.ci.diagnose.report import Diagnosis, candidate_line, cause_lines, static_conclusion, static_lines
 from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
 from longctx.fixtures.checkpoints.safetensors import CheckpointError
@@ -117,7 +117,8 @@ def _read_alarm(file: Path, good: str, bad: str, case: str | None) -> _Alarm:
     names = [outcome.id for outcome in report.cases if case in (None, outcome.id) and outcome.task in TASKS]
     if not names:
         raise DiagnosisError(f"--report: {file} has no case {case or 'of a shipped task'}; name one of its cases")
-    flips = [flip for flip in JournalStats(report, 0).flips(good, bad, names) if flip.before > flip.after]
+    answers = [stored_answers(report, fingerprint, names) for fingerprint in (good, bad)]
+    flips = [flip for flip in flipped(*answers) if flip.before > flip.after]
     by_case = {name: [flip for flip in flips if flip.case == name] for name in names}
     chosen = max(names, key=lambda name: len(by_case[name]))
     if not by_case[chosen]:
