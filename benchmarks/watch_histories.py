@@ -114,7 +114,7 @@ def watch(
     thresholds = replace(load_thresholds(SHIPPED, known_tasks=FAMILIES), gates=(gate,))
     suite = SimulatedSuite(training, thresholds, samples=samples, verdicts_only=verdicts_only)
     options = SuiteOptions(
-        given=(), seed_by_step=False, confidence=thresholds.verdict.confidence,
+        given=(), checks_engine=False, seed_by_step=False, confidence=thresholds.verdict.confidence,
         drop_points=thresholds.regression.drop,
     )  # fmt: skip
     runner = SuiteRunner(options=options, gpus=(), horizon=horizon, doublings=doublings, run=suite)

@@ -23,6 +23,7 @@ ERROR_LINE = re.compile(r"(?:ERROR|.*: error): (?!usage: )(.*)")
 NO_CASE_SELECTED = 5
 LISTED_CASE = re.compile(rf"^{CASES_DIRECTORY}/|<Function ", re.MULTILINE)
 SEED_BY_STEP = "step"
+INVARIANCE = "--invariance"
 
 
 def suite_thresholds(path: Path, options: Sequence[str]) -> Thresholds:
@@ -53,7 +54,9 @@ class SuiteOptions:
     """The user's pytest options of a watch."""
 
     given: Sequence[str]
-    """All of them but `--seed step`."""
+    """All of them but `--seed step` and `--invariance`."""
+    checks_engine: bool
+    """True with `--invariance`."""
     seed_by_step: bool
     """True to draw the samples of every checkpoint with its step as the seed."""
     confidence: float
@@ -77,7 +80,8 @@ def read_suite_options(options: Sequence[str]) -> SuiteOptions:
     thresholds = suite_thresholds(parsed.thresholds, options)
     given = [*others, "--thresholds", str(parsed.thresholds)] if seed_by_step else options
     return SuiteOptions(
-        given=tuple(given),
+        given=tuple(option for option in given if option != INVARIANCE),
+        checks_engine=INVARIANCE in options,
         seed_by_step=seed_by_step,
         confidence=thresholds.verdict.confidence,
         drop_points=thresholds.regression.drop,

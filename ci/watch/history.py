@@ -46,7 +46,7 @@ class WatchedCheckpoint(
     failed: tuple[str, ...]
     """One line for every failed gate, case or property of the engine, or the only reason why nothing was measured."""
     report: str
-    """Path of the JSON report."""
+    """Path of the JSON report; that of --invariance if the check failed or could not be made."""
     gpu_seconds: float
     """Elapsed seconds times the number of GPUs."""
     ended: str

@@ -2,7 +2,8 @@
 
 A run of the gates has its own probability of error, and a watch makes many runs. So the runs of a watch are a series
 (`--series`), which shares that probability: a failure is shown for the model as surely as this takes, and scores that
-move by chance from checkpoint to checkpoint fail none. Checkpoints that pass, which are most, cost nothing more.
+move by chance from checkpoint to checkpoint fail none. Checkpoints that pass, which are most, cost nothing more. With
+--invariance, a run of its own checks the engine first, and a checkpoint whose engine fails is not measured.
 
 A loss that is suspected and not shown is measured further at once, while the checkpoint is there: on twice as many
 samples, and again, until it is shown, or refuted, or suspected no more. Every such look has a share of the probability
@@ -17,18 +18,23 @@ from pathlib import Path
 
 from msgspec import structs
 
-from longctx.ci.suite_options import SuiteOptions
+from longctx.ci.suite_options import INVARIANCE, SuiteOptions
 from longctx.ci.suite_process import Executor, LocalProcesses, SuiteRun, run_suite
 from longctx.ci.watch.baselines import ANCHOR, ComparedCheckpoint
 from longctx.ci.watch.checkpoint_watcher import CompleteCheckpoint
 from longctx.ci.watch.history import ACCEPTED, Verdict, WatchedCheckpoint
 from longctx.ci.watch.outcomes import STATES, CaseOutcome, case_outcomes, panel_scores
+from longctx.fixtures.installation import CASES_DIRECTORY
 from longctx.fixtures.records.report import JsonReport
+from longctx.plugins.report.sections.engine import failed_properties
 from longctx.plugins.report.sections.gates import gate_text, run_verdict
 
 LAST_GOOD = "last-good"
 # The folder of the reports on more samples, with their number.
 MORE_SAMPLES = "samples-{}"
+ENGINE_CHECK = "invariance"
+# The check alone, whatever cases the user's options select.
+CHECK_OPTIONS = (INVARIANCE, f"{CASES_DIRECTORY}/test_invariance.py", "-k", "test_invariance")
 SEVERITY: Sequence[Verdict] = ("error", "fail", "not measured", "undecided", "pass")
 
 
@@ -54,11 +60,15 @@ class SuiteRunner:
     ) -> WatchedCheckpoint:
         """Measure a checkpoint against its baselines, the second one only if it does not fail against the first.
 
-        Both runs share the checkpoint's answers, so the second one computes only what its comparison lacks.
+        Both runs share the checkpoint's answers, so the second one computes only what its comparison lacks. A
+        checkpoint whose engine fails is not compared at all.
         """
         usable = [baseline for baseline in baselines if baseline.argument is not None]
         # The comparisons of a checkpoint share its probability of error.
         series = self.horizon * max(1, len(usable))
+        failed = self._check_engine(checkpoint, report, series)
+        if failed is not None:
+            return failed
         result = self._compare(checkpoint, usable[0] if usable else None, report, series)
         for baseline in usable[1:]:
             if result.verdict in ACCEPTED:
@@ -69,6 +79,19 @@ class SuiteRunner:
                 gone = f"{baseline.role}, {baseline.name}, is gone: keep its checkpoint, or name another with --anchor"
                 result = _worse(result, _measurement(checkpoint, report, "error", (gone,), exit_code=1))
         return result
+
+    def _check_engine(self, checkpoint: CompleteCheckpoint, report: Path, series: int) -> WatchedCheckpoint | None:
+        """Check the engine before any sample; return None if the checkpoint may be measured."""
+        if not self.options.checks_engine:
+            return None
+        file = report.parent / ENGINE_CHECK / report.name
+        run = self._run(checkpoint, None, file, series, *CHECK_OPTIONS)
+        if run.report is not None and run.exit_code == 0:
+            return None
+        findings = () if run.report is None else tuple(failed_properties(run.report))
+        why = run.reason or f"the engine was not checked; see {file.with_suffix('.log')}"
+        reasons = findings or (f"invariance: {why}",)
+        return _measurement(checkpoint, file, "fail" if findings else "error", reasons, exit_code=run.exit_code)
 
     def _compare(
         self, checkpoint: CompleteCheckpoint, baseline: ComparedCheckpoint | None, report: Path, series: int

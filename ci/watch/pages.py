@@ -11,7 +11,7 @@ from longctx.ci.suite_process import read_report
 from longctx.ci.watch.alert_text import AlertText, culprit_text, headline
 from longctx.ci.watch.alerts import Alert
 from longctx.ci.watch.history import WatchedCheckpoint
-from longctx.ci.watch.measure import LAST_GOOD
+from longctx.ci.watch.measure import ENGINE_CHECK, LAST_GOOD
 from longctx.fixtures.atomic_files import write_file
 from longctx.fixtures.shown_text import visible, visible_data, visible_line
 from longctx.plugins.report.history import StepReport, step_charts
@@ -139,6 +139,7 @@ def _row(folder: Path, measurement: WatchedCheckpoint, alerts: Sequence[Alert]) 
         "log": f"{report}.log",
         "on fewer samples": os.path.join(folder, f"{name}.html") if measurement.most_samples else "",
         "against the last good step": os.path.join(folder, LAST_GOOD, f"{name}.html"),
+        "invariance": os.path.join(folder, ENGINE_CHECK, f"{name}.html"),
     }
     gone = [f"{measurement.lost} since it was measured"] if measurement.is_gone else []
     return {

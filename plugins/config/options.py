@@ -211,7 +211,6 @@ _RESULTS = "its results are in --out"
 _OUT = "use --out"
 _ONE = "and write it for one checkpoint with longctx run, which finds the answers in the journal"
 _RUN = "use longctx run"
-_CHECK_ONCE = "and check the engine once with longctx run --model CKPT --invariance"
 SHIPPED_SUITES = ("ruler-sweeps", "twins", "longbench", "longbench2", "infinitebench", "babilong")
 """The tasks files that come with this project."""
 CHAT_API = "server"
@@ -297,7 +296,7 @@ OPTIONS: tuple[Option, ...] = (
     Option(flag="--invariance", kind="flag",
         help="check first that caches, chunks and batches change no answer; of a server, that its cache and other "
         "requests do not",
-        watch=_CHECK_ONCE, bisect=_CHECK_ONCE, measure=_RUN)),
+        bisect="and check the engine once with longctx run --model CKPT --invariance", measure=_RUN)),
 
     *_section("How prompts are made and scored",
     Option(flag="--chat", kind="choice", metavar="auto|on|off|server", choices=("auto", "on", "off", CHAT_API),

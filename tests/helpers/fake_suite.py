@@ -24,10 +24,13 @@ class FakeSuite:
     _: KW_ONLY
     scores: Mapping[int, float] = field(default_factory=dict)
     samples: Mapping[int, int] = field(default_factory=dict)
+    forgetful: Sequence[int] = ()
+    """The steps whose engine fails a property of --invariance."""
     suspected: Mapping[int, Sequence[str]] = field(default_factory=dict)
     """The words of the comparison of a step on 100 samples, on 200, ...; a loss that is not shown is suspected."""
     most_samples: int = 1000
     asked: list[tuple[int, str | None, str | None]] = field(default_factory=list)
+    checked: list[int] = field(default_factory=list)
     seeds: list[str | None] = field(default_factory=list)
     baselines: list[str | None] = field(default_factory=list)
     series: list[str | None] = field(default_factory=list)
@@ -40,6 +43,9 @@ class FakeSuite:
         option = {name: value for name, value in itertools.pairwise(arguments) if name.startswith("--")}
         step = int(option["--model"].rpartition("-")[2])
         baseline = option.get("--baseline")
+        if "--invariance" in option:
+            self.checked.append(step)
+            return self._check(step)
         compared = baseline and Path(baseline).name.partition("-")[2].partition("-")[0]
         self.runs.append((step, compared))
         self.environments.append(environment)
@@ -88,3 +94,13 @@ class FakeSuite:
             pairs = min(self.samples.get(each, 40) for each in (step, int(compared)))
             written["regression"] = {"cases": {case["id"]: {"difference": difference, "pairs": pairs}}}
         return SuiteRun(exit_code=int(bool(fails or regression["fails"])), report=report_of(written))
+
+    def _check(self, step: int) -> SuiteRun:
+        """Return a run of --invariance alone."""
+        facts = {"sample": "niah_single_2 of 1024 tokens, 0", "token": 2, "expected": " 12", "got": " 17"}
+        warm = {"name": "warm", "verdict": "fail", "reason": "token 2 of the answer: logits differ by 0.5", **facts}
+        batch = {"name": "batch", "verdict": "pass", "reason": "logits differ by 1e-06"}
+        findings = [warm, batch] if step in self.forgetful else [batch]
+        return SuiteRun(
+            exit_code=int(step in self.forgetful), report=report_of({"gates": [], "cases": [], "invariance": findings})
+        )

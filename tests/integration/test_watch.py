@@ -157,6 +157,23 @@ def test_a_look_at_more_samples_that_fails_takes_nothing_back(tmp_path: Path, st
     assert line["failed"][1].startswith("not measured on 200 samples of each case: ")
 
 
+def test_a_checkpoint_whose_engine_fails_a_property_is_not_measured(tmp_path: Path, start: Start, capsys: Any) -> None:
+    write_steps(tmp_path / "run", 1, 2, 3)
+    suite = FakeSuite(forgetful=[2])
+    assert start(suite, "--invariance") == 1
+    assert suite.checked == [1, 2, 3]
+    assert suite.runs == [(1, None), (3, "1")]
+    line = (
+        "invariance: warm: niah_single_2 of 1024 tokens, 0: token 2 of the answer: logits differ by 0.5:"
+        " ' 17' instead of ' 12'"
+    )
+    second = next(event for event in events(tmp_path) if event.get("step") == 2)
+    assert (second["word"], second["failed"]) == ("fail", [line])
+    assert Path(second["report"]).parent == tmp_path / "out" / "invariance"
+    assert line in " ".join(capsys.readouterr().out.split())
+    assert line in html.unescape((tmp_path / "out" / "index.html").read_text())
+
+
 def test_scores_are_printed_with_their_changes_and_the_index_links_every_page(
     tmp_path: Path, start: Start, capsys: Any
 ) -> None:

@@ -20,7 +20,9 @@ from tests.helpers.watched import case_id, deleted, measured, outcome, rewritten
 
 SOUND = [measured(step, a=0.5 * (step % 2), b=0.0) for step in (1, 2, 3, 4)]
 FIRST, SECOND, REPAIRED = measured(5, a=-20, b=0), measured(6, a=-20, b=0), measured(7, a=0, b=0)
-SUITE = SuiteOptions(given=("--samples", "48", "-k", "vt"), seed_by_step=False, confidence=0.99, drop_points=2)
+SUITE = SuiteOptions(
+    given=("--samples", "48", "-k", "vt"), checks_engine=False, seed_by_step=False, confidence=0.99, drop_points=2
+)
 
 
 def shape(found: list[Alert]) -> list[tuple[list[str], list[int], int | None]]:

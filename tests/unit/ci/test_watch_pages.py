@@ -20,7 +20,7 @@ from longctx.fixtures.records.report import report_data
 from tests.helpers.report_records import report_of
 from tests.helpers.watched import measured
 
-SUITE = SuiteOptions(given=(), seed_by_step=False, confidence=0.99, drop_points=2)
+SUITE = SuiteOptions(given=(), checks_engine=False, seed_by_step=False, confidence=0.99, drop_points=2)
 
 
 def write_page(
