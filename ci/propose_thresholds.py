@@ -1,5 +1,8 @@
 """Propose thresholds from the reports of accepted checkpoints: `longctx thresholds REPORT...`.
 
+With --yardstick REPORT instead: write a yardstick for `longctx run --yardstick FILE`, the scores of a reference
+checkpoint that was measured on the same text as the checkpoints to come.
+
 A proposed level is the lowest end of the intervals of all reports: the worst checkpoint was still shown to reach it.
 The allowed drop is twice the largest loss of an accepted checkpoint against its --baseline, such as the anchor of a
 watch, since a gate fails a model that is shown to have lost more than half of its drop. A difference whose interval is
@@ -9,6 +12,7 @@ output is a thresholds file.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,6 +30,10 @@ RULER = family_of("ruler", "")
 ROUNDING_POINTS = 0.5
 MIN_DROP_POINTS = 1.0
 MIN_REPORTS = 3
+# RULER's own yardstick is a score at this length.
+YARDSTICK_LENGTH = 4096
+# A gate requires more than the yardstick's score, and no model has more than 100.
+HIGHEST_SCORE = 99.99
 
 
 class _ProposalError(ValueError):
@@ -202,13 +210,49 @@ def _below(value: float) -> float:
     return ROUNDING_POINTS * math.floor(value / ROUNDING_POINTS)
 
 
+def _yardstick_text(path: Path) -> str:
+    """Return the text of a yardstick file: RULER's mean and aspects at 4K, or at the shortest length with all tasks.
+
+    Raises ReportFileError, and ProposalError for a report without such a length.
+    """
+    report = read_report_file(path)
+    means = {int(length): score for length, score in report.ruler.scores.items() if score is not None}
+    if not means:
+        raise _ProposalError(
+            f"--yardstick: {path}: the report has no length with all tasks of RULER; "
+            "measure the reference checkpoint without -k"
+        )
+    length = YARDSTICK_LENGTH if YARDSTICK_LENGTH in means else min(means)
+    scores = {"mean": means[length]}
+    for aspect, by_length in report.ruler.aspects.items():
+        score = by_length[str(length)]
+        if score is not None:
+            scores[aspect] = score
+    source = f"{report.model.name} at {format_length(length)}, seed {report.run.seed}"
+    texts = f"{report.run.corpora}.{report.run.prompts}"
+    lines = [
+        "# For --yardstick: a run with other texts or prompts refuses this file.",
+        "[yardstick]",
+        f"source = {json.dumps(source)}",
+        f"samples = {json.dumps(texts)}",
+    ]
+    lines += [f"{name} = {min(score, HIGHEST_SCORE):.2f}" for name, score in scores.items()]
+    return "\n".join(lines)
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Print the proposal and return 0, or print one line to stderr and return 4."""
     parser = CommandParser(prog="longctx thresholds", description=__doc__)
-    parser.add_argument("reports", nargs="+", type=Path, metavar="REPORT", help="files of --report-json")
+    parser.add_argument("reports", nargs="*", type=Path, metavar="REPORT", help="files of --report-json")
+    parser.add_argument("--yardstick", type=Path, metavar="REPORT", help="report of a reference checkpoint")
     options = parser.parse_args(arguments)
+    if (options.yardstick is None) != bool(options.reports):
+        parser.error("give either reports of accepted checkpoints or --yardstick REPORT")
     try:
-        text = propose(list({path: read_report_file(path) for path in options.reports}.values()))
+        if options.yardstick:
+            text = _yardstick_text(options.yardstick)
+        else:
+            text = propose(list({path: read_report_file(path) for path in options.reports}.values()))
     except (ReportFileError, _ProposalError) as error:
         return report_wrong_use(str(error))
     for line in text.splitlines():

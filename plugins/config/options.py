@@ -213,6 +213,7 @@ _ONE = "and write it for one checkpoint with longctx run, which finds the answer
 _RUN = "use longctx run"
 SHIPPED_SUITES = ("ruler-sweeps", "twins", "longbench", "longbench2", "infinitebench", "babilong")
 """The tasks files that come with this project."""
+YARDSTICK_FORMS = "auto, aligned, base, a score from 0 to 100, or a .toml file of longctx thresholds --yardstick"
 CHAT_API = "server"
 """The value of --chat for the chat API of a server."""
 _SERVE = "and use --serve, which starts a server for each checkpoint"
@@ -316,10 +317,10 @@ OPTIONS: tuple[Option, ...] = (
         help="most tokens of thought before an answer"),
     Option(flag="--scoring", kind="choice", metavar="NAME", choices=("strict", "paper"), default="strict",
         help="strict, or paper: HELMET's own scores, which are more lenient in places"),
-    Option(flag="--yardstick", kind="text", metavar="NAME", default="auto",
-        help="reference scores of gates: auto, aligned, base or a score",
-        shown_default="auto, by the chat template", pattern=r"auto|aligned|base|[0-9]{1,2}(\.[0-9]*)?",
-        accepted="auto, aligned, base, or a score from 0 to 100"),
+    Option(flag="--yardstick", kind="perhaps path", metavar="NAME", default="auto",
+        help="reference scores of gates: auto, aligned, base, a score or a .toml file",
+        shown_default="auto, by the chat template", pattern=r"auto|aligned|base|[0-9]{1,2}(\.[0-9]*)?|.+\.toml",
+        accepted=YARDSTICK_FORMS),
     Option(flag="--judge-model", kind="served name", metavar="NAME",
         help="model that judges answers on published texts, as its server names it", measure=_RUN),
     Option(flag="--judge-url", kind="text", metavar="URL",

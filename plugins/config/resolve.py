@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+import tomllib
 import uuid
 from argparse import Namespace
 from collections.abc import Mapping
@@ -26,6 +27,7 @@ from longctx.fixtures.engines import EngineError, check_device_and_attention, ch
 from longctx.fixtures.engines.openai.server_process import ServeError
 from longctx.fixtures.engines.vllm.execution import check_vllm, is_automatic
 from longctx.fixtures.lengths import LengthError
+from longctx.fixtures.outside_files import read_outside
 from longctx.fixtures.records import Options
 from longctx.fixtures.scoring.judge import JudgeError
 from longctx.fixtures.shown_text import visible_line
@@ -61,7 +63,7 @@ from longctx.plugins.config.models import (
     resolve_model,
     with_differences,
 )
-from longctx.plugins.config.options import CHAT_API, SUITE_OPTIONS
+from longctx.plugins.config.options import CHAT_API, SUITE_OPTIONS, YARDSTICK_FORMS
 from longctx.plugins.config.run import BaselineError, Run
 from longctx.plugins.config.servers import (
     check_context,
@@ -74,7 +76,7 @@ from longctx.plugins.config.servers import (
     with_canaries,
 )
 from longctx.plugins.thresholds.read import load_thresholds
-from longctx.plugins.thresholds.records import Reference, ThresholdsError
+from longctx.plugins.thresholds.records import ASPECTS, Reference, ThresholdsError
 
 # Every error that a command line can cause; the message of each is one line with the remedy.
 CONFIG_ERRORS = (
@@ -196,6 +198,7 @@ def _read_options(invocation: Invocation) -> Options:
     asks_chat_api = arguments.chat == CHAT_API
     is_to_the_letter = arguments.prompts == RULER_PAPER
     entailment = Path(str(invocation.path(arguments.data_dir or "")), "nli")
+    yardstick = arguments.yardstick
     values |= {
         "engine": _engine(arguments),
         "model_path": "",
@@ -208,6 +211,7 @@ def _read_options(invocation: Invocation) -> Options:
             else ()
         ),
         "samples_from": prepared,
+        "yardstick": str(invocation.path(yardstick)) if yardstick.endswith(".toml") else yardstick,
         "lengths": () if arguments.lengths is None else parse_lengths(arguments.lengths),
         "prefill_chunk": str(arguments.prefill_chunk),
         "prompts": str(RULER_PAPER_PROMPTS) if is_to_the_letter else invocation.path(arguments.prompts),
@@ -252,6 +256,7 @@ def prepare(run: Run, materials: Materials, invocation: Invocation) -> Run:
     formatter = load_formatter(options, options.model_path, endpoint)
     check_special_tokens(formatter.tokenizer, formatter.leading_ids, Path(run.checkpoint.path), run.checkpoint.config)
     yardstick, yardstick_warning = _choose_yardstick(run, formatter)
+    _check_texts(yardstick, f"{materials.corpora.fingerprint}.{materials.prompts_fingerprint}")
     baseline = resolve_baseline(invocation, options, materials, formatter, endpoint)
     run = sort_out_misfits(run, materials, formatter, invocation)
     run = check_fit(run, baseline, invocation)
@@ -306,8 +311,37 @@ def _choose_yardstick(run: Run, formatter: PromptFormatter) -> tuple[Reference, 
     if given == "auto":
         is_doubtful = has_template and not is_chat_api and not _ends_turns(formatter, run.checkpoint)
         return automatic, ONLY_TEMPLATE if is_doubtful else ""
+    if given.endswith(".toml"):
+        return _read_yardstick(Path(given)), ""
     scores = {**automatic.scores, "mean": float(given)}
     return Reference(source=f"--yardstick {given}; for aspects: {automatic.source}", scores=scores), ""
+
+
+def _read_yardstick(path: Path) -> Reference:
+    """Return the reference scores of a file that `longctx thresholds --yardstick` wrote; raise ConfigError."""
+    try:
+        table = tomllib.loads(read_outside(path).decode("utf-8"))["yardstick"]
+        scores = {name: float(table[name]) for name in ("mean", *ASPECTS)}
+        reference = Reference(source=str(table["source"]), scores=scores, samples=str(table["samples"]))
+    except OSError as error:
+        raise ConfigError(f"--yardstick: cannot read {path} ({error.strerror}); give {YARDSTICK_FORMS}") from error
+    except (KeyError, TypeError, ValueError) as error:
+        problem = f"it lacks {error}" if isinstance(error, KeyError) else error
+        raise ConfigError(
+            f"--yardstick: {path} is no yardstick ({problem}); write one with longctx thresholds --yardstick"
+        ) from error
+    if not all(0 <= score < 100 for score in scores.values()):
+        raise ConfigError(f"--yardstick: {path} has a score outside 0 to 100; write it with longctx thresholds again")
+    return reference
+
+
+def _check_texts(reference: Reference, texts: str) -> None:
+    """Raise ConfigError if an own yardstick was measured on other texts or prompts than those of the run."""
+    if reference.samples and reference.samples != texts:
+        raise ConfigError(
+            f"--yardstick: {reference.source} was measured on other texts or prompts (--data-dir, --prompts); "
+            "measure the reference checkpoint again with the options of this run"
+        )
 
 
 def _thought_warning(formatter: PromptFormatter) -> str:

@@ -40,6 +40,8 @@ class Reference:
     """From 0 to 100: `mean` over all tasks, and one score for each aspect."""
     texts: str = ""
     """The texts that the scores were measured on, in words; empty for those of the run."""
+    samples: str = ""
+    """The fingerprint of these texts and of the prompts; empty if it is unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -132,6 +132,11 @@ COMMAND_RUNS = {
     "longctx run --model calibration:4k --tasks-file contracts.toml": CommandRun(
         needs=(contracts,), shows=r"all +1 +\d+ ",
     ),
+    "longctx run --model path/to/ckpt --yardstick": CommandRun(
+        small=NEEDLE, needs=(checkpoint("path/to/ckpt"),), shows=r"niah_single_2 +\*? +100.0", codes=(0, 1),
+        before="pytest --model calibration:4k --suite ruler --lengths 4k --samples 1 --report-json out/reference.json;"
+        " longctx thresholds --yardstick out/reference.json > own.toml",
+    ),
     "longctx run --model step_2000 --baseline step_1000": CommandRun(
         small=NEEDLE, needs=(checkpoint("step_1000", "step_2000"),), codes=(0, 1), shows="baseline +.*step_1000",
         before=f"pytest --model step_1000 {NEEDLE} --report-json step_1000.json || true",
@@ -204,6 +209,7 @@ COMMAND_RUNS = {
         codes=(0, 1),
     ),
     # Reports and data.
+    "longctx thresholds --yardstick": CommandRun(needs=(reports("out/reference.json"),), writes="own.toml"),
     "longctx history DIR": CommandRun(
         needs=(reports("DIR/a.json", "DIR/b.json"),), shows="2 steps, 4000 to 5000", writes="DIR/history.html"
     ),

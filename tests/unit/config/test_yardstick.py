@@ -6,14 +6,21 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from longctx.ci import propose_thresholds
+from longctx.fixtures.records.report import JsonReport
 from longctx.fixtures.tokenization.prompts import PromptFormatter
+from longctx.plugins.config.invocation import ConfigError
 from longctx.plugins.config.options import RUN_OPTIONS
 from longctx.plugins.config.resolve import (
     ONLY_TEMPLATE,
+    _check_texts,
     _choose_yardstick,
+    _read_yardstick,
 )
+from tests.helpers.report_records import report_of
 from tests.helpers.runs import calibration_checkpoint
 from tests.helpers.tiny_tokenizers import byte_level
 from tests.helpers.workers import run_of
@@ -62,4 +69,51 @@ def test_a_yardstick_that_is_named_needs_no_guess() -> None:
 
 @pytest.mark.parametrize("given", ["", "lama", "-1", "100", "nan", "inf", "yard.json"])
 def test_other_values_are_refused_in_one_line(given: str) -> None:
-    assert re.fullmatch(".*give auto, aligned, base, or a score .*", RUN_OPTIONS["--yardstick"].problem(given))
+    assert re.fullmatch(".*give auto, aligned, base, a score .*", RUN_OPTIONS["--yardstick"].problem(given))
+
+
+def report(**ruler: object) -> JsonReport:
+    aspects = {name: {"4096": 80.0, "8192": 60.0} for name in ("retrieval", "tracing", "aggregation", "qa")}
+    summary = {"scores": {"4096": 81.25, "8192": 60.0}, "aspects": aspects}
+    return report_of({
+        "schema": "longctx-report/1", "model": {"name": "reference-7b", "path": "/m"},
+        "run": {"corpora": "c", "prompts": "p", "seed": 3, "options": {"journal": "/journal"}},
+        "ruler": summary | ruler,
+    })  # fmt: skip
+
+
+def test_thresholds_writes_a_yardstick_that_a_run_on_the_same_text_takes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "report.json").write_bytes(msgspec.json.encode(report()))
+    assert propose_thresholds.main(["--yardstick", str(tmp_path / "report.json")]) == 0
+    file = tmp_path / "own.toml"
+    file.write_text(capsys.readouterr().out)
+    reference = _read_yardstick(file)
+    assert reference.scores["mean"] == 81.25
+    assert "reference-7b at 4k" in reference.source
+    _check_texts(reference, "c.p")
+    with pytest.raises(ConfigError, match="other texts or prompts"):
+        _check_texts(reference, "d.p")
+
+
+def test_a_reference_without_a_mistake_makes_a_yardstick_that_a_model_can_exceed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "report.json").write_bytes(msgspec.json.encode(report(scores={"4096": 100.0})))
+    assert propose_thresholds.main(["--yardstick", str(tmp_path / "report.json")]) == 0
+    (tmp_path / "own.toml").write_text(capsys.readouterr().out)
+    assert _read_yardstick(tmp_path / "own.toml").scores["mean"] == 99.99
+
+
+def test_a_yardstick_needs_all_tasks_of_ruler(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "report.json").write_bytes(msgspec.json.encode(report(scores={"4096": None})))
+    assert propose_thresholds.main(["--yardstick", str(tmp_path / "report.json")]) == 4
+    assert "no length with all tasks" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["", "[yardstick]\nmean = 3", "[yardstick", "[other]\n"])
+def test_a_file_that_is_no_yardstick_is_refused(text: str, tmp_path: Path) -> None:
+    (tmp_path / "own.toml").write_text(text)
+    with pytest.raises(ConfigError, match="is no yardstick"):
+        _read_yardstick(tmp_path / "own.toml")
