@@ -27,6 +27,13 @@ class BaselineError(ValueError):
     """A baseline without samples to compare with; the message is one line with the remedy."""
 
 
+OTHER_FILES = {
+    b"\x1f\x8b": "compressed by gzip", b"pk": "a zip archive", b"gguf": "a GGUF file", b"<!doc": "a page in HTML",
+    b"<": "XML", b"#": "Markdown or TOML",
+}  # fmt: skip
+"""What a file that is no JSON report is, by its first bytes."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run(RunFacts):
     """One pytest run. The controller builds it from the command line and sends it to every worker."""
@@ -179,9 +186,12 @@ def _report(path: Path) -> JsonReport:
             f"--baseline: cannot read {path} ({error.strerror}); give a JSON report or a checkpoint"
         ) from error
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        start = read_outside(path)[:5].lower()
+        kinds = [kind for first, kind in OTHER_FILES.items() if start.startswith(first)]
+        kind = kinds[0] if kinds else f"not JSON ({error})"
         raise BaselineError(
-            f"--baseline: {path} is not JSON ({error}); give a file of --report-json, or a checkpoint directory; "
-            "longctx gate compares results of other kinds"
+            f"--baseline: {path} is {kind}; give a file of --report-json, or a checkpoint directory; longctx gate "
+            "compares results of other kinds"
         ) from error
     except ValueError as error:
         problem = f"({error})"

@@ -79,7 +79,9 @@ WRONG = {
         "test_ruler[nosuch-4k]: no case of this run; ",
     # Baselines and reports.
     f"--model {CKPT} --baseline nope.json": "nope.json (No such file or directory); give a JSON report or a checkpoint",
-    f"--model {CKPT} --baseline x.gz": "x.gz is not JSON (",
+    f"--model {CKPT} --baseline x.gz": "x.gz is compressed by gzip; give a file of --report-json, or a checkpoint",
+    f"--model {CKPT} --baseline junit.xml": "junit.xml is XML; give a file of --report-json",
+    f"--model {CKPT} --baseline page.html": "page.html is a page in HTML; give a file of --report-json",
     f"--model {CKPT} --baseline nope.xml": "nope.xml (No such file or directory); give a JSON report or a checkpoint",
     f"--model {CKPT} --baseline newer.json": "newer.json is not a longctx",
     f"--model {CKPT} --baseline notes.txt": "notes.txt is not JSON",
@@ -115,7 +117,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "pickled/pytorch_model.bin").write_bytes(b"\x80\x02")
     (tmp_path / "x.gz").write_bytes(gzip.compress(b"{}"))
     texts = {
-        "notes.txt": "hello",
+        "junit.xml": "<?xml version='1.0'?><testsuites/>", "page.html": "<!doctype html>", "notes.txt": "hello",
         "newer.json": '{"schema": "longctx.report.v99"}', "results/samples_a.jsonl": '{"id": 1}\n{"id": 2}\n',
         "notes.toml": "[notes]\n", "semicolons.csv": "text;answer\na;b\n", "semicolons.toml": SEMICOLONS,
     }  # fmt: skip
