@@ -1,23 +1,22 @@
-"""`longctx tasks`: list all tasks with what they ask; with --details also metrics, versions, sizes and sources."""
+"""`longctx tasks`: list all tasks with what they ask."""
 
 from __future__ import annotations
 
 import itertools
+import textwrap
 from collections.abc import Iterator, Sequence
-from operator import itemgetter
 from pathlib import Path
+from typing import NamedTuple
 
 from longctx.fixtures.cli import CommandParser, print_line, report_wrong_use
 from longctx.fixtures.corpora.rows import QuestionsError
 from longctx.fixtures.lengths import format_length
 from longctx.fixtures.tasks import SUITES, TASKS, find_tasks_files
 from longctx.fixtures.tasks.questions.compose import STANDARD_LENGTHS
-from longctx.fixtures.tasks.questions.question_set import FileQuestionSet
 from longctx.fixtures.tasks.questions.read_tasks import read_tasks, shipped_suites
 from longctx.fixtures.tasks.ruler.configured import read_ruler
-from longctx.fixtures.versions import sample_version
+from longctx.fixtures.tasks.task import Task
 
-COLUMNS = ("suite", "category", "task", "metric", "version", "questions", "source", "lengths")
 ASKS = {
     "niah_single_1": "the number of a key, in repeated text", "niah_single_2": "the number of a key, in prose",
     "niah_single_3": "the UUID of a key, in prose", "niah_multikey_1": "the number of one of several keys",
@@ -51,77 +50,66 @@ ASKS = {
     "multiple_choice": "one of four answers about a long text",
 }  # fmt: skip
 """What tasks ask, by the start of their names, or else by their category."""
-# Questions that are written for each seed, and those of files that are not here.
-UNLIMITED, UNKNOWN = "any", "?"
-# The source of what this project writes or ships.
-HERE = "this project"
+COLUMNS = 80
+
+
+class _Row(NamedTuple):
+    suite: str
+    category: str
+    task: str
+    lengths: tuple[str, ...]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print one line for every task, and return 0; return 4 after one line for an unusable tasks file."""
+    """Print what all tasks ask, and return 0; return 4 after one line for an unusable tasks file."""
     parser = CommandParser(prog="longctx tasks", description="List all tasks of this project and of tasks files.")
-    parser.add_argument("--details", action="store_true", help="show metrics, versions, sizes and sources too")
     parser.add_argument("--suite", choices=(*SUITES, *shipped_suites()), help="list the tasks of this suite only")
     parser.add_argument(
         "--tasks-file", "--tasks", dest="tasks", metavar="FILE", help="list the tasks of these files only"
     )
     options = parser.parse_args(arguments)
     try:
-        rows: list[tuple[str, ...]] = []
-        for task in () if options.tasks else TASKS.values():
-            lengths = ",".join(map(format_length, task.lengths))
-            version = sample_version(task.name, task.metric)
-            size = UNLIMITED if task.max_questions is None else str(task.max_questions)
-            rows.append((task.suite, task.category, task.name, task.metric, version, size, HERE, lengths))
-        files = options.tasks if options.tasks else ",".join(shipped_suites())
-        paths = [Path(path) for path in find_tasks_files(files, Path.cwd())]
-        for path in paths:
-            place = str(path) if options.tasks else HERE
-            for item in read_ruler(path):
-                lengths = ",".join(map(format_length, item.task.lengths))
-                rows.append((
-                    item.task.suite, item.task.category, item.task.name, item.task.metric,
-                    item.task.case_version(0).partition(".")[0], UNLIMITED, place, lengths,
-                ))  # fmt: skip
-        for definition in (definition for path in paths for definition in read_tasks(path)):
-            file, dataset = definition.file, definition.dataset
-            lengths = ",".join(dataset.lengths or map(format_length, STANDARD_LENGTHS))
-            questions = FileQuestionSet(definition, data_dir=None)
-            # The number of questions, if the files are here or the definition tells it.
-            is_here = questions.files.missing() is None
-            size = str(len(questions) if is_here else dataset.size or dataset.source.rows or UNKNOWN)
-            version, source = str(dataset.version), file.source or str(definition.path)
-            metric = dataset.metric.name
-            rows.append((file.suite, dataset.category, dataset.name, metric, version, size, source, lengths))
+        rows = _rows_of_files(options.tasks or ",".join(shipped_suites()))
     except QuestionsError as error:
         return report_wrong_use(str(error))
-    chosen = [row for row in rows if options.suite in (None, row[0])]
-    for line in aligned([COLUMNS, *chosen]) if options.details else _short_lines(chosen):
+    if not options.tasks:
+        rows = [*map(_row, TASKS.values()), *rows]
+    chosen = [row for row in rows if options.suite in (None, row.suite)]
+    for line in _lines(chosen):
         print_line(line)
     return 0
 
 
-def _short_lines(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
-    """Yield lines of at most 100 columns: each suite with its lengths, and what each of its tasks asks for."""
-    shown: list[tuple[str, ...]] = []
-    for suite, group in itertools.groupby(rows, key=itemgetter(0)):
-        tasks = [*group]
-        lengths = dict.fromkeys(length for row in tasks for length in row[-1].split(","))
-        shown += [(f"{suite}, at {' '.join(lengths)} tokens",), ("category", "task", "asks for")]
-        shown += [(row[1], row[2], _asks(*row[:3])) for row in tasks]
-        shown.append(("",))
-    table = aligned([row for row in shown if len(row) > 1])
-    yield from (row[0] if len(row) == 1 else f"  {next(table)}" for row in shown)
-    yield "longctx tasks --details shows metrics, versions, sizes and sources; select with --tasks, -k or -m"
+def _row(task: Task) -> _Row:
+    return _Row(task.suite, task.category, task.name, tuple(map(format_length, task.lengths)))
 
 
-def _asks(suite: str, category: str, task: str) -> str:
-    starts = [text for start, text in ASKS.items() if task.startswith(start)]
-    return starts[0] if starts and suite in ("ruler", "longbench2") else ASKS.get(category, "")
+def _rows_of_files(names: str) -> list[_Row]:
+    paths = [Path(path) for path in find_tasks_files(names, Path.cwd())]
+    rows = [_row(item.task) for path in paths for item in read_ruler(path)]
+    for definition in (definition for path in paths for definition in read_tasks(path)):
+        dataset = definition.dataset
+        lengths = tuple(dataset.lengths or map(format_length, STANDARD_LENGTHS))
+        rows.append(_Row(definition.file.suite, dataset.category, dataset.name, lengths))
+    return rows
 
 
-def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Yield the rows of a table with columns of one width."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+def _lines(rows: Sequence[_Row]) -> Iterator[str]:
+    """Yield each suite with its lengths, and the names of the tasks that ask the same below what they ask for."""
+    for suite, of_suite in itertools.groupby(rows, key=lambda row: row.suite):
+        tasks = [*of_suite]
+        lengths = dict.fromkeys(length for row in tasks for length in row.lengths)
+        yield f"{suite}, at {' '.join(lengths)} tokens"
+        for (category, asks), alike in itertools.groupby(tasks, key=lambda row: (row.category, _asks(row))):
+            yield f"  {category}: {asks}" if asks else f"  {category}"
+            names = " ".join(row.task for row in alike)
+            yield from textwrap.wrap(
+                names, COLUMNS, initial_indent="    ", subsequent_indent="    ", break_on_hyphens=False
+            )
+        yield ""
+    yield "select with --tasks, -k or -m"
+
+
+def _asks(row: _Row) -> str:
+    starts = [text for start, text in ASKS.items() if row.task.startswith(start)]
+    return starts[0] if starts and row.suite in ("ruler", "longbench2") else ASKS.get(row.category, "")
