@@ -122,31 +122,28 @@ WORK = ("fixtures.tasks", "fixtures.corpora", "fixtures.scoring", "fixtures.toke
     "fixtures.http", "plugins.journal", "plugins.runner")  # fmt: skip
 # Names of files that say which part of their folder they are.
 ROLES = ("__init__.py", "__main__.py", "engine.py", "report.py", "suite.py")
+# Packages whose import takes long, and those of the network: wrong use is told before any of them is imported.
+HEAVY = ("torch", "transformers", "scipy", "datasets", "openai", "httpcore2", "httpx2", "fixtures.engines.hf.engine",
+    "fixtures.calibration.tokenizer")  # fmt: skip
+PURE = (*HEAVY, "pytest", "_pytest")
 # What no module of a room may load, however many imports lie between.
 LOADS_NOTHING_OF: dict[str, tuple[str, ...]] = {
-    "fixtures.records": ("fixtures.checkpoints", *WORK),
-    "plugins.evidence": ("fixtures.checkpoints", *WORK),
-    "plugins.thresholds": ("fixtures.checkpoints", *WORK),
-    "plugins.verdicts": ("fixtures.checkpoints", *WORK),
-    "plugins.report": WORK,
+    "fixtures.records": (*PURE, "fixtures.checkpoints", *WORK),
+    "plugins.evidence": (*PURE, "fixtures.checkpoints", *WORK),
+    "plugins.thresholds": (*PURE, "fixtures.checkpoints", *WORK),
+    "plugins.verdicts": (*PURE, "fixtures.checkpoints", *WORK),
+    "plugins.report": (*PURE, *WORK),
+    "plugins.config": PURE,
+    "plugins.journal": PURE,
+    "plugins": HEAVY,
+    "fixtures.checkpoints": PURE,
+    "fixtures.tasks": PURE,
     # Texts do not stand on scoring, and scoring not on engines.
-    "fixtures.corpora": ("fixtures.tasks", "fixtures.scoring", "fixtures.engines", "fixtures.http"),
-    "fixtures.scoring": ("fixtures.tasks", "fixtures.corpora", "fixtures.engines"),
-}
-PURE = (
-    "fixtures.tasks", "fixtures.scoring", "fixtures.corpora", "fixtures.corpora.synthetic.archive",
-    "fixtures.checkpoints.checkpoint",
-    *(f"fixtures.scoring.{name}" for name in
-         ("match", "parsing", "rouge", "citations", "choice", "synthetic", "judge")),
-    *(f"plugins.evidence.{name}" for name in
-        ("e_process", "statistics", "sign_flips", "effective_length", "clusters", "sequential", "points",
-         "likelihood_estimates")),
-    "plugins.thresholds.read",
-    *(f"plugins.verdicts.{name}" for name in
-        ("panels", "hypotheses", "evaluate", "regression", "diagnoses", "likelihood_gates", "evaluation",
-         "selection")),
-    "plugins.journal", "plugins.config.options", "plugins.config.run", "fixtures.shown_text", "plugins.runner.results",
-)  # fmt: skip
+    "fixtures.corpora": (*PURE, "fixtures.tasks", "fixtures.scoring", "fixtures.engines", "fixtures.http"),
+    "fixtures.scoring": (*PURE, "fixtures.tasks", "fixtures.corpora", "fixtures.engines", "nltk", "rouge_score",
+        "pytrec_eval", "numpy", "punkt"),
+    "fixtures.tokenization": PURE,
+}  # fmt: skip
 
 
 def module_name(path: Path) -> str:
@@ -227,30 +224,6 @@ def test_a_module_imports_only_the_packages_it_may_know() -> None:
     assert wrong == set()
 
 
-def test_what_runs_a_model_is_imported_only_when_it_is_asked_for() -> None:
-    """Wrong use is told in half a second; torch alone takes longer to import, and scipy as long."""
-    started = [module for module in FILES if within(module, "plugins")]
-    for module in (*started, "fixtures.engines", "fixtures.tokenization.load", "fixtures.tokenization.prompts"):
-        at_once = tree(module).body
-        names = [short(node.module or "") for node in at_once if isinstance(node, ast.ImportFrom)]
-        names += [short(alias.name) for node in at_once if isinstance(node, ast.Import) for alias in node.names]
-        heavy = ("torch", "transformers", "scipy", "fixtures.engines.hf.engine", "fixtures.calibration.tokenizer")
-        assert [name for name in names if any(within(name, each) for each in heavy)] == []
-
-
-def test_pure_modules_load_no_torch_no_pytest_and_nothing_of_the_network() -> None:
-    """One process imports them all, one after another, and names the first that loads more."""
-    heavy = {"torch", "transformers", "datasets", "pytest", "_pytest", "openai", "httpcore2", "httpx2"}
-    script = (
-        f"import importlib, sys\nfor name in {PURE}:\n    importlib.import_module(f'longctx.{{name}}')\n"
-        f"    if found := {heavy} & set(sys.modules): sys.exit(print(name, *found))"
-    )
-    ended = subprocess.run(
-        [sys.executable, "-c", script], cwd=REPOSITORY, capture_output=True, text=True, check=True, timeout=300
-    )
-    assert ended.stdout.strip() == ""
-
-
 @pytest.mark.parametrize("room", LOADS_NOTHING_OF)
 def test_what_a_room_loads_in_the_end(room: str) -> None:
     """A process imports all modules of the room and lists what came with them."""
@@ -261,17 +234,6 @@ def test_what_a_room_loads_in_the_end(room: str) -> None:
     )  # fmt: skip
     loaded = [short(name) for name in ended.stdout.split()]
     assert [name for name in loaded if any(within(name, other) for other in LOADS_NOTHING_OF[room])] == []
-
-
-def test_scorers_load_what_is_slow_only_when_they_score() -> None:
-    scorers = [module for module in FILES if within(module, "fixtures.scoring")]
-    slow = {"nltk", "rouge_score", "pytrec_eval", "numpy", "scipy", "punkt"}
-    script = f"import sys, {', '.join(f'longctx.{module}' for module in scorers)}; print(*({slow} & set(sys.modules)))"
-    ended = subprocess.run(
-        [sys.executable, "-c", script], cwd=REPOSITORY, capture_output=True, text=True, check=True, timeout=300
-    )
-    assert len(scorers) > 6
-    assert ended.stdout.strip() == ""
 
 
 def test_every_file_directly_in_plugins_is_a_pytest_plugin() -> None:
@@ -372,25 +334,20 @@ def test_unit_tests_are_in_the_folder_of_their_room() -> None:
 
 
 @pytest.mark.parametrize(
-    ("module", "name"),
+    ("module", "names"),
     [
-        ("fixtures.tasks", "TASKS"),
-        ("fixtures.corpora", "load_corpora"),
-        ("fixtures.scoring.match", "normalize"), ("fixtures.scoring.match", "exact_match"),
-        ("fixtures.scoring.match", "substring_match"), ("fixtures.scoring.match", "token_f1"),
-        ("fixtures.scoring.match", "string_match_all"), ("fixtures.scoring.match", "string_match_any"),
-        ("fixtures.scoring.rouge", "rouge_l"),
-        ("fixtures.tasks.helmet.rerank", "parse_ranking"), ("fixtures.tasks.helmet.rerank", "ndcg"),
-        ("fixtures.scoring.parsing", "after_prefix"),
+        ("fixtures.tasks", "TASKS"), ("fixtures.corpora", "load_corpora"), ("fixtures.scoring.rouge", "rouge_l"),
+        ("fixtures.scoring.match",
+         "normalize exact_match substring_match token_f1 string_match_all string_match_any"),
+        ("fixtures.tasks.helmet.rerank", "parse_ranking ndcg"), ("fixtures.scoring.parsing", "after_prefix"),
         ("fixtures.scoring.choice", "choice_match"), ("fixtures.scoring.citations", "citation_scores"),
         ("plugins.evidence.statistics", "interval"),
-        ("plugins.evidence.effective_length", "effective_length"),
-        ("plugins.evidence.effective_length", "contiguous_effective_length"),
-        ("plugins.evidence.effective_length", "weighted_average"), ("plugins.evidence.effective_length", "average"),
+        ("plugins.evidence.effective_length", "effective_length contiguous_effective_length weighted_average average"),
     ],
 )  # fmt: skip
-def test_names_that_other_programs_rely_on_can_be_imported(module: str, name: str) -> None:
-    assert hasattr(importlib.import_module(f"longctx.{module}"), name)
+def test_names_that_other_programs_rely_on_can_be_imported(module: str, names: str) -> None:
+    loaded = importlib.import_module(f"longctx.{module}")
+    assert [name for name in names.split() if not hasattr(loaded, name)] == []
 
 
 def test_a_clone_has_every_file_once_and_links_to_it() -> None:

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 from transformers import (
     AutoModelForCausalLM,
-    DeepseekV2Config,
     DeepseekV3Config,
     FalconH1Config,
     Gemma3nTextConfig,
-    GptOssConfig,
     Llama4TextConfig,
-    Qwen3NextConfig,
 )
 
 from longctx.fixtures.checkpoints.checkpoint import Checkpoint
 from longctx.fixtures.engines.hf.prefill import CachedForward
 from longctx.fixtures.memory import estimate_memory
+from tests.helpers.reports import CHECKPOINT
 from tests.helpers.tiny_models import CONFIGS, HYBRIDS, SIZES, VOCABULARY, WINDOW
 
 LATENT: dict[str, Any] = {
@@ -33,11 +32,7 @@ LATENT: dict[str, Any] = {
     "first_k_dense_replace": 2,
 }
 MORE: dict[str, Any] = {
-    "deepseek_v2": DeepseekV2Config(**LATENT),
     "deepseek_v3": DeepseekV3Config(**LATENT),
-    "gpt_oss": GptOssConfig(
-        **SIZES, head_dim=16, sliding_window=WINDOW, num_local_experts=2, num_experts_per_tok=1, rope_parameters=None
-    ),
     "llama4": Llama4TextConfig(
         **SIZES,
         head_dim=16,
@@ -45,19 +40,6 @@ MORE: dict[str, Any] = {
         num_local_experts=2,
         intermediate_size_mlp=64,
         layer_types=["chunked_attention", "full_attention"],
-    ),
-    "qwen3_next": Qwen3NextConfig(
-        **SIZES,
-        head_dim=16,
-        layer_types=["linear_attention", "full_attention"],
-        linear_num_value_heads=4,
-        linear_num_key_heads=2,
-        linear_key_head_dim=16,
-        linear_value_head_dim=16,
-        num_experts=2,
-        num_experts_per_tok=1,
-        moe_intermediate_size=32,
-        shared_expert_intermediate_size=32,
     ),
     "falcon_h1": FalconH1Config(**SIZES, mamba_n_heads=4, mamba_d_head=32, mamba_d_state=16, mamba_d_ssm=128),
     "gemma3n": Gemma3nTextConfig(
@@ -76,18 +58,12 @@ FAMILIES = {**CONFIGS, **HYBRIDS, **MORE}
 
 
 def checkpoint_of(model: Any) -> Checkpoint:
-    return Checkpoint(
-        name="m",
-        path="m",
-        architecture="m",
+    return replace(
+        CHECKPOINT,
         model_type=model.config.model_type,
-        claimed_length=None,
         dtype=str(model.dtype).removeprefix("torch."),
-        parameters=0,
         weight_bytes=sum(parameter.nbytes for parameter in model.parameters()),
-        fingerprint="",
         config=model.config.to_diff_dict(),
-        calibration=None,
     )
 
 
