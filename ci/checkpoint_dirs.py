@@ -69,7 +69,6 @@ class StepReader:
 
     @property
     def words(self) -> list[str]:
-        """The option with its value, for a command line."""
         return [] if self.pattern is None else ["--step-pattern", self.pattern]
 
     def read(self, path: Path, *, option: str) -> Step:
@@ -132,7 +131,6 @@ class StepReader:
 
 
 def _twins(steps: Iterable[Step]) -> dict[Path, str]:
-    """Return the checkpoints that have one step with another one, with a line that names it."""
     by_number: dict[int, list[Path]] = {}
     for step in steps:
         by_number.setdefault(step.number, []).append(step.path)

@@ -54,7 +54,6 @@ Sides = Mapping[str, Sequence[str]]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command and return the exit code."""
     parser = CommandParser(prog="longctx compare", description=__doc__, allow_abbrev=False)
     parser.add_argument("--model", required=True, metavar="PATH", help="the checkpoint that both sides have")
     parser.add_argument("--base-url", metavar="URL", help="the server to compare (default: the checkpoint itself)")
@@ -96,12 +95,10 @@ def _own_template(options: Sequence[str]) -> list[str]:
 
 
 def _without_engines(options: Sequence[str], *engines: str) -> list[str]:
-    """Return the options without those that are for one of these engines, with their values."""
     return without_options(options, [option for option in RUN_OPTIONS.values() if option.engine in engines])
 
 
 def _compare(folder: Path, options: Sequence[str], sides: Sides) -> int:
-    """Measure both sides, print how they differ, and return the exit code."""
     folder.mkdir(parents=True, exist_ok=True)
     thresholds = folder / "thresholds.toml"
     write_file(thresholds, BOUNDS.as_toml().encode())
@@ -157,7 +154,6 @@ def _measure(folder: Path, options: Sequence[str], sides: Sides) -> tuple[str, S
 
 
 def _error(run: SuiteRun) -> str | None:
-    """Return why a run has no report, or the first error of a case; None if there is neither."""
     if run.report is None:
         return run.reason
     return next((case.error for case in run.report.cases if case.error), None)

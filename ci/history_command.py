@@ -41,7 +41,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _rank(files: Sequence[Path], out: Path | None) -> int:
-    """Print the tables of several models, as Markdown."""
     from longctx.plugins.report.history import HistoryError, differing_questions, ranking
     from longctx.plugins.report.markdown import table
 
@@ -64,7 +63,6 @@ def _rank(files: Sequence[Path], out: Path | None) -> int:
 
 
 def _draw(directory: Path, target: Path) -> int:
-    """Write the page of a run's history."""
     # The template engine of the page takes time that --help and the completion need not spend.
     from longctx.plugins.report.history import HistoryError, write_history
 

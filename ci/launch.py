@@ -77,8 +77,6 @@ def _read_template(text: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _LaunchedJobs:
-    """Runs commands as jobs of a scheduler."""
-
     template: Sequence[str]
     """The words of --launch."""
     show: Callable[[str], None]
@@ -177,7 +175,6 @@ class _Job:
 
     @property
     def what_happened(self) -> str:
-        """The place and the way in which the job was lost."""
         if not self.state:
             return "did not begin"
         return f"{self._place} was {'stopped' if self.state.get('state') == 'stopped' else 'lost'}"

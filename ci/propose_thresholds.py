@@ -96,7 +96,6 @@ def propose(reports: Sequence[JsonReport]) -> str:
 
 
 def _check(reports: Sequence[JsonReport]) -> None:
-    """Raise ProposalError for reports that say too little or do not fit together."""
     if len(reports) < MIN_REPORTS:
         raise _ProposalError(f"{len(reports)} reports do not show how much runs differ; give {MIN_REPORTS} or more")
     for name, subject in (("corpora", "texts"), ("prompts", "wording of prompts")):
@@ -109,7 +108,6 @@ def _check(reports: Sequence[JsonReport]) -> None:
 
 
 def _shared_scores(reports: Sequence[JsonReport]) -> dict[_Panel, list[_Score]]:
-    """Return the scores of all runs on every panel that all of them have."""
     runs = [_family_scores(report) for report in reports]
     shared = {}
     for panel in runs[0]:
@@ -135,7 +133,6 @@ def _family_scores(report: JsonReport) -> dict[_Panel, _Score]:
 
 
 def _regression(reports: Sequence[JsonReport]) -> list[str]:
-    """Return the [regression] table, from the comparisons of the runs with their baselines."""
     falls = _falls(reports)
     if not falls:
         return ["# No drop is proposed: no run compares with a --baseline, as those of a watch do.\n"]
@@ -168,7 +165,6 @@ def _falls(reports: Sequence[JsonReport]) -> list[_Fall]:
 
 
 def _level(panel: _Panel, scores: Sequence[_Score]) -> str:
-    """Return the gate on a panel, with the evidence for its threshold."""
     family, length = panel[0], format_length(panel[1])
     kind = 'kind = "level"' if family == RULER else f'kind = "category"\ncategory = "{family}"'
     values = [score.score for score in scores]

@@ -57,7 +57,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parse(words: Sequence[str]) -> argparse.Namespace:
-    """Return the arguments; exit with one line and code 4 for those that cannot be used."""
     parser = _Parser(prog="python -m longctx.ci.ray", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--workers", type=int, required=True, metavar="N", help="workers, each a task of Ray")
     parser.add_argument(
@@ -94,7 +93,6 @@ class _Parser(argparse.ArgumentParser):
 
 
 def without_reports(options: Sequence[str]) -> list[str]:
-    """Return the options of a run that writes no report."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     for name in REPORTS:
         parser.add_argument(name)
@@ -102,7 +100,6 @@ def without_reports(options: Sequence[str]) -> list[str]:
 
 
 def _measure(ray: Any, args: argparse.Namespace) -> int:
-    """Run all workers, then the task that reads their journal; return its exit code."""
     task = ray.remote(
         num_gpus=args.gpus_per_worker, num_cpus=args.cpus_per_worker,
         max_retries=MOST_RETRIES, retry_exceptions=[ChildProcessError],
@@ -210,7 +207,6 @@ def _last_line(text: str) -> str:
 
 
 def _report(line: str, code: int = WRONG_USE) -> int:
-    """Print why the command ends, and return its exit code."""
     sys.stderr.write(f"error: {line}\n")
     return code
 

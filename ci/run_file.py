@@ -92,7 +92,6 @@ def run_options(file: RunFile, command: Caller = "run") -> list[str]:
 
 
 def _unused_keys(file: RunFile, command: Caller) -> str:
-    """Return one line that names the keys that a command does not pass on, and what it uses instead; or nothing."""
     others = {option.place: option.instead(command) for option, _ in _of_a_run(file)}
     unused = [f"{place} ({other.removeprefix('and ')})" for place, other in others.items() if other]
     return f"not used   {', '.join(unused)}" if unused else ""

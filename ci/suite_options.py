@@ -43,7 +43,6 @@ def suite_thresholds(path: Path, options: Sequence[str]) -> Thresholds:
 
 
 def without_options(words: Sequence[str], options: Iterable[Option]) -> list[str]:
-    """Return the words of a command line without these options and their values."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     declare(parser.add_argument, options)
     return parser.parse_known_args(list(words))[1]

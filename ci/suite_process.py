@@ -107,7 +107,6 @@ def run_suite(
 
 
 def _read_run(ended: Ended, partial: Path, *, report: Path, log: Path, fingerprints: Sequence[str]) -> SuiteRun:
-    """Return the result of a run that has ended; a complete report without an error gets its name."""
     exit_code = ended.exit_code
     written = read_report(partial) if exit_code in COMPLETE and not ended.reason else None
     if written is not None and not _is_about(written, fingerprints):

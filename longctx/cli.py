@@ -114,7 +114,6 @@ def _run(words: Sequence[str]) -> int:
 
 
 def import_command(module: str) -> ModuleType:
-    """Import the module of a command, which has a name below `longctx`."""
     with exempt_from_garbage_collection():
         return importlib.import_module(f"longctx.{module}")
 

@@ -34,7 +34,6 @@ PASSING_ON: tuple[Literal["watch", "bisect"], ...] = ("watch", "bisect")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the script and return 0."""
     parser = CommandParser(
         prog="longctx completion",
         description="Print a script that completes commands, options and values. " + "; ".join(INSTALL.values()) + ".",
@@ -84,7 +83,6 @@ def _parser_of(command: Command) -> CommandParser:
 
 
 def _complete_values(action: Action) -> None:
-    """Let an option complete its choices, names of files or names of tasks."""
     flags = action.option_strings
     option = next((option for option in OPTIONS if option.flag in flags), None)
     if option is None:

@@ -215,7 +215,6 @@ def _save_description(model: Any, tokenizer: Any, folder: Path, *, name: str) ->
 
 
 def _as_loaded(model: Any) -> dict[str, str]:
-    """Return the options that describe how the model was loaded."""
     attention = getattr(model.config.get_text_config(decoder=True), "_attn_implementation", None)
     dtype = str(model.dtype).removeprefix("torch.")
     return {"device": str(model.device), "dtype": dtype, "attention": attention or "auto"}

@@ -41,8 +41,6 @@ INTERRUPTED = 130
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arguments:
-    """The command line."""
-
     good: Path
     bad: Path
     checkpoints: tuple[str, ...]

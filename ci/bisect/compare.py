@@ -29,7 +29,6 @@ class Bounds:
     """Loss, in points, from which the checkpoint is bad. Up to half of it it is good."""
 
     def as_toml(self) -> str:
-        """Return the text of the thresholds file."""
         return (
             f"[verdict]\nconfidence = {self.confidence!r}\n\n[regression]\ndrop = {self.drop_points!r}\n"
             'about = "samples"\ncases = "report"\nblocking = false\n'

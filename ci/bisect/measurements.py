@@ -67,7 +67,6 @@ class TellingSamples:
         return Reading(losses=tuple(losses))
 
     def samples(self, count: int) -> int:
-        """Return the number of samples in the first contexts."""
         return sum(self.groups[context.case] for context in self.contexts[:count])
 
     def _indices(self, context: _Context) -> range:
@@ -129,21 +128,17 @@ class Bisection:
 
     @property
     def last(self) -> int:
-        """Position of the bad endpoint."""
         return len(self.steps) - 1
 
     @property
     def votes(self) -> EndpointVotes:
-        """Contexts on which the endpoints differ."""
         return self._telling.votes
 
     @property
     def telling(self) -> int:
-        """Number of contexts on which the bad endpoint is worse."""
         return len(self._telling.contexts)
 
     def measure(self, requests: Sequence[Request]) -> list[StepResult]:
-        """Measure some steps, as many at a time as the execution allows."""
         submit = self.suite.execution.submit
         running = [submit(self._answers, request.position, request.samples) for request in requests]
         return [future.result() for future in running]
@@ -172,7 +167,6 @@ class Bisection:
         return telling_samples(flipped(good, self.answers(self.steps[-1])), groups, earlier)
 
     def _answers(self, position: int, count: int) -> StepResult:
-        """Return a step's answers to the first telling contexts."""
         step, good, only = self.steps[position], self.steps[0], self._telling.values(count)
         bounds = edge_bounds(self.endpoints.loss_points)
         try:

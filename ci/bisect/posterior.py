@@ -59,7 +59,6 @@ class Reading:
 
     @property
     def samples(self) -> int:
-        """Number of telling samples that the step answered."""
         return len(self.losses)
 
 
@@ -121,7 +120,6 @@ class Posterior:
 
     @cached_property
     def ends(self) -> tuple[float, float]:
-        """The expected levels of the two endpoints."""
         joint = self._ends_joint
         return float(joint.sum(axis=1) @ FIRST_VALUES), float(joint.sum(axis=0) @ STATE_VALUES)
 
@@ -132,7 +130,6 @@ class Posterior:
 
     @cached_property
     def _states(self) -> Floats:
-        """The probabilities of the states at each position."""
         joint = np.einsum("prs,prs->ps", self._forward, self._backward)
         states: Floats = joint / joint.sum(axis=1, keepdims=True)
         return states

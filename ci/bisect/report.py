@@ -50,7 +50,6 @@ class StepVerdict:
 
 
 def _verdicts(bisection: Bisection, results: Mapping[int, StepResult], posterior: Posterior) -> dict[int, StepVerdict]:
-    """Return the known facts of all measured steps by position, in the order of the search."""
     verdicts, loss = {}, bisection.endpoints.loss_points
     for position, result in results.items():
         step = bisection.steps[position]
@@ -166,7 +165,6 @@ def _files(bisection: Bisection) -> str:
 
 
 def _final_lines(bisection: Bisection, edge: Edge, confirmation: Confirmation) -> list[str]:
-    """Return the lines that end a search: its result first, then what qualifies it."""
     steps, verdict = bisection.steps, confirmation.edge
     lines = [_result_line(bisection, edge)]
     for dip in edge.dips:
@@ -197,7 +195,6 @@ def _final_lines(bisection: Bisection, edge: Edge, confirmation: Confirmation) -
 
 
 def _flip_lines(flips: Sequence[Flip]) -> list[str]:
-    """Return how many samples flipped, and some that became worse."""
     if not flips:
         return []
     worse = [flip for flip in flips if flip.after < flip.before]
@@ -227,7 +224,6 @@ def _result_line(bisection: Bisection, edge: Edge) -> str:
 
 
 def _chart(bisection: Bisection, verdicts: Mapping[int, StepVerdict]) -> Markup:
-    """Return the chart of the differences from the good endpoint over the steps; a cross marks a bad step."""
     loss = bisection.endpoints.loss_points
     shown: dict[int, tuple[Verdict, float | None, Interval | None]] = {0: ("good", 0.0, None)}
     for position, verdict in sorted(verdicts.items()):
@@ -250,7 +246,6 @@ LEFT_OUT = ("    ", "flipped samples", "written: ")
 
 
 def _page(document: Mapping[str, Any], chart: Markup) -> str:
-    """Return the page of the contents of `bisect.json`."""
     search = visible_data(document)
     first_bad, last_good = search.get("first_bad"), search.get("last_good")
     is_step = search.get("range") is None

@@ -151,8 +151,6 @@ def expected_measurements(last: int, *, parallel: int = 1) -> int:
 
 
 class _Search:
-    """The results of a search so far, and what they say."""
-
     def __init__(self, last: int, steps: Steps, confidence: float, parallel: int):
         self._last = last
         self._steps = steps
@@ -164,7 +162,6 @@ class _Search:
         self.posterior = self._posterior()
 
     def run(self) -> Edge:
-        """Measure until one step is certain, or until nothing is left to measure."""
         while self._rounds_left > 0:
             if self._certain_edge() is not None:
                 break
@@ -275,7 +272,6 @@ class _Search:
         return wanted if wanted > answered else None
 
     def _edge(self) -> Edge:
-        """Return the certain step, or the narrowest range that is certain."""
         low, high = self._certain_edge() or self._range()
         probability = self._fell(low, high)
         falls = self.posterior.falls

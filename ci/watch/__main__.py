@@ -67,7 +67,6 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _watch(settings: WatchSettings) -> int:
-    """Run the watch, which holds the lock on its folder, until it ends; return its exit code."""
     for left in settings.out.rglob(f".*{PARTIAL}"):
         # Of a watch that was killed.
         left.unlink(missing_ok=True)
@@ -134,7 +133,6 @@ def _parse(arguments: list[str]) -> WatchSettings:
 
 
 def _check_gpus(launch: str | None, parallel: int, gpus: tuple[str, ...]) -> None:
-    """Raise ValueError if the watch cannot share out its GPUs."""
     if launch is not None and gpus:
         raise ValueError(f"--gpus: {','.join(gpus)!r} with --launch, but the scheduler assigns GPUs; leave it out")
     if gpus and parallel > 1 and len(gpus) % parallel:

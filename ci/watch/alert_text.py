@@ -127,7 +127,6 @@ class AlertText:
         return [*rows, *_checkpoints(alert), *self._commands(alert)]
 
     def _commands(self, alert: Alert) -> list[tuple[str, str]]:
-        """Return the commands that repeat the measurement, look for the step and look for the cause."""
         if not alert.cases:
             return []
         options, most_samples = self.suite.for_step(alert.first.step), alert.first.most_samples
@@ -169,7 +168,6 @@ class AlertText:
 
 
 def _since(alert: Alert) -> str:
-    """Return the steps between which the run became worse, how they were found, and which steps fail since then."""
     steps, culprit = alert.steps, alert.culprit
     if culprit is not None:
         since = f"{culprit_text(alert)}, by {culprit.checkpoints} more measured steps; step {culprit.last_good} is good"
@@ -182,7 +180,6 @@ def _since(alert: Alert) -> str:
 
 
 def _case_line(name: str, known: WatchedCheckpoint) -> str:
-    """Return the points that a case has lost at a step, and against what."""
     case = known.cases[name]
     if case.points is None:
         return f"{case_name(name)}: not compared"

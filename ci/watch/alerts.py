@@ -44,7 +44,6 @@ class Alert:
 
     @property
     def first(self) -> WatchedCheckpoint:
-        """The first bad step that was measured."""
         return self.steps[0]
 
     @property
@@ -173,7 +172,6 @@ def lowest_case(known: WatchedCheckpoint, names: Collection[str]) -> str | None:
 
 
 def _kind(known: WatchedCheckpoint) -> Kind | None:
-    """Return the failure of a checkpoint; None if it was accepted."""
     if known.verdict in ACCEPTED:
         return None
     if any(outcome.has_lost for outcome in known.cases.values()):

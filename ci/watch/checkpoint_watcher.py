@@ -98,7 +98,6 @@ class CheckpointWatcher:
         return None if now == fingerprint else "replaced"
 
     def _check(self, step: Step) -> str | None:
-        """Return why a checkpoint is not complete; None if it is, and then it is remembered."""
         state = _state(step.path)
         last_state, self._states[step.path] = self._states.get(step.path), state
         if self.marker is not None and not (step.path / self.marker).exists():

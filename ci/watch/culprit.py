@@ -36,7 +36,6 @@ class Gap:
 
     @property
     def ends(self) -> tuple[str, str]:
-        """The fingerprints of the two measured checkpoints."""
         return (self.good.fingerprint, self.bad.fingerprint)
 
 

@@ -72,7 +72,6 @@ class WatchedCheckpoint(
 
     @property
     def is_gone(self) -> bool:
-        """True if the checkpoint is no longer on disk as it was measured."""
         return self.lost is not None
 
     @property
@@ -92,7 +91,6 @@ class WatchedCheckpoint(
 
     @property
     def suspicion(self) -> str:
-        """The words beside the verdict of a suspected loss; empty without one."""
         return "a loss is suspected, but not shown" if self.is_suspected else ""
 
 

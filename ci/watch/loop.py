@@ -159,7 +159,6 @@ class Watch:
         return int(any(each.is_failure for each in known) or (self.watcher.refused and not has_measured))
 
     def print_summary(self) -> None:
-        """Print the lines that end a watch."""
         for line in self._summary():
             print_timed(line)
         if self.history.measurements:
@@ -209,7 +208,6 @@ class Watch:
 
     @property
     def _measuring(self) -> list[CompleteCheckpoint]:
-        """The checkpoints whose measurement is in progress."""
         return [started.checkpoint for started in self._in_progress.values() if started.checkpoint is not None]
 
     def _start(self, checkpoint: CompleteCheckpoint) -> None:
@@ -272,7 +270,6 @@ class Watch:
         self._write_index()
 
     def _cases_alerted_before(self, step: int) -> frozenset[str]:
-        """Return the ids of the cases whose open alerts begin before a step."""
         before = [alert for alert in self.alerts if alert.is_open and alert.first.step < step]
         return frozenset(name for alert in before for name in alert.cases)
 
@@ -308,14 +305,12 @@ class Watch:
         return write_index(directory, self.alert_text, known, self.alerts, summary, counts_gpus=counts_gpus)
 
     def _lost_baseline(self, baselines: Sequence[ComparedCheckpoint]) -> str | None:
-        """Return the name of a baseline that was deleted or replaced during a measurement; None if all are there."""
         for baseline in baselines:
             if baseline.checkpoint is not None and self.watcher.read_loss(baseline.checkpoint, baseline.fingerprint):
                 return f"{baseline.role} ({baseline.name})"
         return None
 
     def _summary(self) -> list[str]:
-        """Return the summary of the measurements so far."""
         measurements, settings = self.history.by_step, self.settings
         lines = [f"{len(measurements)} checkpoint{'s' * (len(measurements) != 1)}: {_counts(measurements)}"]
         if measurements:

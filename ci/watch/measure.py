@@ -224,6 +224,5 @@ def _worse(first: WatchedCheckpoint, second: WatchedCheckpoint) -> WatchedCheckp
 
 
 def _with_worse_state(case: CaseOutcome, first: WatchedCheckpoint, second: WatchedCheckpoint, name: str) -> CaseOutcome:
-    """Return a case with the worse of its states in two comparisons."""
     states = [result.cases[name].state for result in (first, second) if name in result.cases]
     return structs.replace(case, state=max(states, key=STATES.index))

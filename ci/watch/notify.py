@@ -123,7 +123,6 @@ def _check_command(command: str) -> None:
 
 
 def _run_command(command: str, facts: Mapping[str, str]) -> str | None:
-    """Run a command with facts in its environment; return None if it succeeds, else one line with the problem."""
     try:
         process = subprocess.Popen(
             command, shell=True, env=os.environ | facts, stdin=subprocess.DEVNULL, start_new_session=True

@@ -43,7 +43,6 @@ class CaseOutcome(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def has_lost(self) -> bool:
-        """True if the case has lost in a gate that failed."""
         return self.state in ("lost", "fail")
 
 

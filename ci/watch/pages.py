@@ -52,7 +52,6 @@ def write_index(
 
 
 def _headline(measurements: Sequence[WatchedCheckpoint], alerts: Sequence[Alert]) -> tuple[str, str, str]:
-    """Return the word, the headline and its first reason: the loss, and its first step."""
     known = [measurement for measurement in measurements if measurement.counts]
     if not known:
         return "open", "Nothing measured", ""
@@ -75,7 +74,6 @@ def _headline(measurements: Sequence[WatchedCheckpoint], alerts: Sequence[Alert]
 
 
 def _alert(alert: Alert, text: AlertText) -> dict[str, Any]:
-    """Return an alert as the page shows it: one line, and for an open one everything that one needs to act on it."""
     facts = []
     for name, value in text.facts(alert) if alert.is_open else ():
         facts.append((name, visible_line(value), _link(value, text.folder)))
@@ -96,7 +94,6 @@ def _reason(measurement: WatchedCheckpoint, alert: Alert | None) -> str:
 
 
 def _first_seen(alerts: Sequence[Alert]) -> dict[str, str] | None:
-    """Return the name of the open alert to look at first, and when its first bad step was measured."""
     if not alerts or not alerts[0].is_open:
         return None
     seen = min(known.ended for known in alerts[0].steps)
@@ -109,7 +106,6 @@ def _time(text: str) -> str:
 
 
 def _reports(measurements: Sequence[WatchedCheckpoint]) -> list[StepReport]:
-    """Return the reports with a score of the measurements that count."""
     step_reports = []
     for measurement in measurements:
         path = Path(measurement.report)

@@ -87,7 +87,6 @@ def resolve_baseline(
 
 
 def _difference(report: JsonReport, options: Options, materials: Materials) -> str:
-    """Return in which part the samples of a report differ from those of a run with these materials."""
     run = report.run
     if run.seed != options.seed:
         return f"seed {run.seed}, not {options.seed}"
@@ -235,7 +234,6 @@ def with_differences(run: Run) -> Run:
 
 
 def _is_complete(run: Run, baseline: Baseline) -> bool:
-    """Return True if the baseline's journal has all that the run would measure of it."""
     journal = finished_journal(baseline)
     try:
         journal.refresh()

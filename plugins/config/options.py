@@ -123,7 +123,6 @@ class Option:
 
     @property
     def default_text(self) -> str:
-        """The default for help texts; empty without one."""
         return self.shown_default or ("" if self.default in (None, []) else str(self.default))
 
     def instead(self, caller: Caller) -> str:
@@ -225,7 +224,6 @@ def _section(heading: Section, *options: Option) -> tuple[Option, ...]:
 
 
 def _execution_options(command: Literal["watch", "bisect"], parallel: str) -> tuple[Option, ...]:
-    """Return --step-pattern, --launch, and --parallel with this help text."""
     return (
         Option(
             flag="--step-pattern", kind="text", declarer=command, metavar="REGEX",

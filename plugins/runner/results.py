@@ -95,7 +95,6 @@ class Controller:
 
     @property
     def executions(self) -> Executions:
-        """Return the execution settings of "model" and, with one, of "baseline"; empty if no case was measured."""
         return next((report.executions for report in self.reports.values() if report.executions), {})
 
     def open_journals(self) -> PanelState:
@@ -278,7 +277,6 @@ def _refresh_until_visible(panel_state: PanelState, reports: Mapping[str, CaseRe
 
 
 def _results(panel_state: PanelState, reports: Mapping[str, CaseReport]) -> Iterator[CaseResult]:
-    """Yield the results of all cases whose tests did not fail."""
     for panel in panel_state.panels.values():
         # A case that failed after its test had passed is no error: nothing that the test rests on is missing.
         passed = {case for case in panel.cases if case in reports and reports[case].error is None}

@@ -185,7 +185,6 @@ def _assistants(run: Run) -> Assistants:
 
 
 def _models(run: Run, engines: Engines) -> dict[ModelRole, ModelUnderTest]:
-    """Return the model under test and the baseline, if there is one; raise JournalError."""
     directory = Path(run.options.journal)
     heartbeat = Heartbeat(directory, run.id)
 
@@ -264,5 +263,4 @@ def _cpu_threads(is_small: bool, workers: int) -> int:
 
 
 def _worker_count() -> int:
-    """Return the number of this run's workers on this machine."""
     return int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))

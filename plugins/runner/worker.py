@@ -320,7 +320,6 @@ class Worker:
         return True
 
     def _work_elsewhere(self, panel: Panel) -> bool:
-        """Work on another panel while other workers have the samples that this one needs."""
         for other in self.panel_state.panels.values():
             if other is panel or not self._is_safe(other):
                 continue
@@ -470,7 +469,6 @@ class Worker:
             self.builder.store_all(journal, answered)
 
     def _score(self, batch: Batch) -> None:
-        """Measure and journal the likelihoods of the gold answers of a batch."""
         journal, engine = batch.model.journal, batch.engine
         with self.stopwatch.measure("build"):
             built = batch.built.result()
