@@ -104,8 +104,8 @@ class SampleBuilder:
 
     def sample(self, case: Case, index: int) -> Sample:
         """Return a sample, which depends on nothing but its identity; raise CannotFit or CorpusError."""
-        task = self.tasks[case.task]
-        if task.version is not None and task.version(case.length) != case.version:
+        task = self.tasks.get(case.task)
+        if task is None or (task.version is not None and task.version(case.length) != case.version):
             raise CorpusError(f"--tasks-file: the files of {case.task} changed after the run began; start it again")
         return task.sample(case.length, index, seed=self.seed, tokenizer=self.formatters[0], corpora=self.corpora)
 

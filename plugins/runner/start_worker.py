@@ -123,23 +123,16 @@ def start_worker(run: Run, selected: Sequence[Case], engines: Engines, *, parent
     """
     options = run.options
     try:
-        tasks = load_run_tasks(options)
-        changed = [
-            case.task
-            for case in run.measurable
-            if (version := tasks[case.task].version) is not None and version(case.length) != case.version
-        ]
-    except (CorpusError, KeyError) as error:
+        tasks, corpora = load_run_tasks(options), load_run_corpora(options)
+    except CorpusError as error:
         raise EngineError(f"--tasks-file: the files were changed during the run ({error}); start again") from error
-    if changed:
-        raise EngineError(f"--tasks-file: the questions of {changed[0]} were changed during the run; start again")
     return Worker(
         run,
         selected,
         builder=SampleBuilder(
             tasks=tasks,
             load_formatters=partial(_load_formatters, run),
-            corpora=load_run_corpora(options),
+            corpora=corpora,
             seed=options.seed,
             assistants=_assistants(run),
         ),
