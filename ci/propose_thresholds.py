@@ -166,15 +166,16 @@ def _falls(reports: Sequence[JsonReport]) -> list[_Fall]:
 
 def _level(panel: _Panel, scores: Sequence[_Score]) -> str:
     family, length = panel[0], format_length(panel[1])
-    kind = 'kind = "level"' if family == RULER else f'kind = "category"\ncategory = "{family}"'
+    kind = "level" if family == RULER else "category"
     values = [score.score for score in scores]
     worst = min(scores, key=lambda score: score.low)
-    return (
-        f"# {len(scores)} runs: {min(values):.1f} to {max(values):.1f}; "
-        f"the lowest interval: {worst.low:.1f} to {worst.high:.1f}.\n[[gate]]\n"
-        f'name = "{family} at {length}, as accepted"\n{kind}\nabove = {_threshold(scores):g}\n'
-        f'lengths = ["{length}"]\n'
-    )
+    spread, lowest = f"{min(values):.1f} to {max(values):.1f}", f"{worst.low:.1f} to {worst.high:.1f}"
+    lines = [f"# {len(scores)} runs: {spread}; the lowest interval: {lowest}.", "[[gate]]"]
+    lines += [f'name = "{family} at {length}, as accepted"', f'kind = "{kind}"']
+    if kind == "category":
+        lines.append(f'category = "{family}"')
+    lines += [f"above = {_threshold(scores):g}", f'lengths = ["{length}"]', ""]
+    return "\n".join(lines)
 
 
 def _threshold(scores: Sequence[_Score]) -> float:

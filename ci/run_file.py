@@ -92,8 +92,10 @@ def run_options(file: RunFile, command: Caller = "run") -> list[str]:
 
 
 def _unused_keys(file: RunFile, command: Caller) -> str:
-    others = {option.place: option.instead(command) for option, _ in _of_a_run(file)}
-    unused = [f"{place} ({other.removeprefix('and ')})" for place, other in others.items() if other]
+    unused = []
+    for option, _ in _of_a_run(file):
+        if instead := option.instead(command):
+            unused.append(f"{option.place} ({instead.removeprefix('and ')})")
     return f"not used   {', '.join(unused)}" if unused else ""
 
 

@@ -69,8 +69,12 @@ def scores_of(answers: Answers) -> SampleScores:
 
 def flipped(before: Answers, after: Answers) -> tuple[Flip, ...]:
     """Return the samples that both checkpoints answered and that have different scores."""
-    shared = [(before[sample], entry) for sample, entry in after.items() if sample in before]
-    return tuple(_flip(one, other) for one, other in shared if one.score != other.score)
+    flips = []
+    for sample, entry in after.items():
+        known = before.get(sample)
+        if known is not None and known.score != entry.score:
+            flips.append(_flip(known, entry))
+    return tuple(flips)
 
 
 def _flip(before: Entry, after: Entry) -> Flip:
