@@ -159,7 +159,7 @@ class SimulatedSuite:
         results = {
             case.id: _result(
                 case,
-                panel.sample_refs({case.id})[: status.evidence_counts.get(case.id, 0)],
+                panel.queue({case.id}).refs[: status.evidence_counts.get(case.id, 0)],
                 known,
                 status.paired_counts.get(case.id, 0),
             )

@@ -6,6 +6,7 @@ case on one context, and its value is the mean of their scores.
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -131,11 +132,11 @@ class ClusteredQueue:
         A unit is a text, in all tasks and at all lengths; else a task's haystack of one number at all lengths.
         """
         kinds = {case_id: "" if case.texts else case.task for case_id, case in self._cases.items()}
-        names: dict[tuple[str, int], int] = {}
-        numbers = []
-        for case_id, own in zip(self._case_of, self._own_haystacks.tolist(), strict=True):
-            numbers.append(names.setdefault((kinds[case_id], own), len(names)))
-        return tuple(names), np.array(numbers, dtype=np.intp)
+        units = [
+            (kinds[case_id], own) for case_id, own in zip(self._case_of, self._own_haystacks.tolist(), strict=True)
+        ]
+        numbers = {unit: number for number, unit in enumerate(dict.fromkeys(units))}
+        return tuple(numbers), np.array([numbers[unit] for unit in units], dtype=np.intp)
 
     def unit_sums(self, means: Floats) -> dict[tuple[str, int], tuple[float, float]]:
         """Return by unit of evidence the sum of the first clusters' values, and the largest that it can be.
@@ -143,11 +144,13 @@ class ClusteredQueue:
         The sums of all units add up to the panel's mean if all clusters are there, so units of several panels can be
         added.
         """
-        share, (names, numbers) = self.scale / max(1, len(self.clusters)), self._units
+        share = self.scale / max(1, len(self.clusters))
+        names, numbers = self._units
         own = numbers[: means.size]
-        sums = np.bincount(own, share * means).tolist()
-        largest = np.bincount(own, share * self.strata.largest_values[: means.size]).tolist()
-        return dict(zip(names, zip(sums, largest, strict=True), strict=False))
+        sums = np.bincount(own, share * means)
+        largest = np.bincount(own, share * self.strata.largest_values[: means.size])
+        pairs = zip(sums.tolist(), largest.tolist(), strict=True)
+        return dict(zip(names, pairs, strict=False))
 
     def haystack_count(self, clusters: int) -> int:
         """Return the number of haystacks among the first clusters."""
@@ -238,26 +241,18 @@ def first_precise_look(means: Floats, queue: ClusteredQueue, precision: float) -
     return None
 
 
-def soonest_precise_look(
-    completions: Sequence[Floats], finished: int, queue: ClusteredQueue, precision: float
-) -> int | None:
-    """Return the earliest look after `finished` clusters that is precise under one of several completions.
-
-    A completion holds the means of all clusters up to some limit, with assumed scores for the unfinished ones. All
-    have the same length. The likeliest should come first, because the others are only searched for an earlier look.
-    """
+def soonest_precise_look(means: Floats, queue: ClusteredQueue, precision: float, *, after: int) -> int | None:
+    """Return the earliest precise look at more than `after` clusters, where intervals only narrow; None without one."""
     width = 2 * precision / queue.scale
-    looks = range(queue.covering_clusters, len(completions[0]) + 1, CLUSTERS_PER_LOOK)
-    looks = looks[max(0, -(-(finished + 1 - queue.covering_clusters) // CLUSTERS_PER_LOOK)) :]
-    earlier = looks
-    for means in completions:
+    first = queue.covering_clusters
+    skipped = max(0, math.ceil((after + 1 - first) / CLUSTERS_PER_LOOK))
+    looks = range(first + skipped * CLUSTERS_PER_LOOK, len(means) + 1, CLUSTERS_PER_LOOK)
 
-        def is_precise(clusters: int, means: Floats = means) -> bool:
-            return _interval_width(means[:clusters].tobytes(), queue.strata) <= width
+    def is_precise(clusters: int) -> bool:
+        return _interval_width(means[:clusters].tobytes(), queue.strata) <= width
 
-        if earlier and is_precise(earlier[-1]):
-            earlier = earlier[: bisect_left(earlier[:-1], True, key=is_precise)]
-    return looks[len(earlier)] if len(earlier) < len(looks) else None
+    place = bisect_left(looks, True, key=is_precise)
+    return looks[place] if place < len(looks) else None
 
 
 @lru_cache(maxsize=4096)

@@ -58,9 +58,12 @@ class ErrorShares:
     """For failures by the pairs of all panels of the run together; None for a single panel."""
 
     @classmethod
-    def of_mean(cls, error: float, *, is_finished: bool = False) -> ErrorShares:
+    def of_mean(
+        cls, error: float, *, is_finished: bool = False, early_share: float = EARLY_SHARE_OF_MEAN
+    ) -> ErrorShares:
         """Share the error probability of a mean out to its tests."""
-        return cls._of_looks(error, EARLY_SHARE_OF_MEAN, is_finished)
+        early = 0.0 if is_finished else early_share * error
+        return cls(early=early / len(LOOKS), complete=error - early)
 
     @classmethod
     def of_run(cls, error: float, panels: int, *, is_finished: bool = False) -> ErrorShares:
@@ -68,15 +71,11 @@ class ErrorShares:
 
         Half of it belongs to the tests of all panels together, if there are several.
         """
-        if panels < 2:
-            return cls._of_looks(error, EARLY_SHARE_OF_LOSS, is_finished)
-        of_panel = cls._of_looks(error / (2 * panels), EARLY_SHARE_OF_LOSS, is_finished)
-        return replace(of_panel, pooled=cls._of_looks(error / 2, EARLY_SHARE_OF_LOSS, is_finished))
 
-    @classmethod
-    def _of_looks(cls, error: float, early_share: float, is_finished: bool) -> ErrorShares:
-        early = 0.0 if is_finished else early_share * error
-        return cls(early=early / len(LOOKS), complete=error - early)
+        def of(part: float) -> ErrorShares:
+            return cls.of_mean(part, is_finished=is_finished, early_share=EARLY_SHARE_OF_LOSS)
+
+        return of(error) if panels < 2 else replace(of(error / (2 * panels)), pooled=of(error / 2))
 
     def at(self, share: float) -> float:
         """Return the probability of error of the look at this share of all pairs."""
@@ -348,12 +347,7 @@ def pooled_p_value(compared: Iterable[tuple[NonInferiority, Pairs]]) -> float | 
 
 
 def samples_until_verdict(
-    hypothesis: Hypothesis,
-    queue: ClusteredQueue,
-    analysis: InterimAnalysis,
-    scores: Scores,
-    *,
-    full: bool = False,
+    hypothesis: Hypothesis, queue: ClusteredQueue, analysis: InterimAnalysis, scores: Scores, *, full: bool = False
 ) -> Sequence[SampleRef]:
     """Return the prefix of the queue that any verdict needs, plus `SPARE_SHARE`, for any missing scores.
 
@@ -362,46 +356,40 @@ def samples_until_verdict(
     """
     if full or (hypothesis.threshold is None and not hypothesis.precision):
         return queue.refs
-    if hypothesis.threshold is None:
-        # An interval narrows fastest over equal scores. The mean so far, 0 and 1 are tried; others rarely end sooner.
-        limit = analysis.clusters + ESTIMATE_CLUSTERS_AHEAD
-        finished = queue.weighted_means(scores, analysis.clusters)
-        refs = _refs_between(queue, analysis.clusters, limit)
-        fills = [min(1.0, queue.scale * float(finished.mean()))] if finished.size else []
-        completions = [
-            _completed(queue, finished, {ref: scores.get(ref, fill) for ref in refs}) for fill in (*fills, 0.0, 1.0)
-        ]
-        end = soonest_precise_look(completions, analysis.clusters, queue, hypothesis.precision)
-        return _prefix(queue, analysis, end, limit)
     finished = queue.weighted_means(scores, analysis.clusters)
 
-    def decide(refs: Sequence[SampleRef], fill: float) -> Decision | None:
-        return _decide_level(
-            hypothesis, queue, _completed(queue, finished, {ref: scores.get(ref, fill) for ref in refs})
-        )
+    def stop(refs: Sequence[SampleRef], fill: float) -> int | None:
+        means = _completed(queue, finished, {ref: scores.get(ref, fill) for ref in refs})
+        if hypothesis.threshold is None:
+            return soonest_precise_look(means, queue, hypothesis.precision, after=analysis.clusters)
+        return _stopping_time(_decide_level(hypothesis, queue, means))
 
-    return _until_soonest(decide, queue, analysis)
+    if hypothesis.threshold is not None:
+        return _until_soonest(stop, queue, analysis)
+    # An interval narrows fastest over equal scores. The mean so far, 0 and 1 are tried; others rarely end sooner.
+    fills = [min(1.0, queue.scale * float(finished.mean()))] if finished.size else []
+    return _until_soonest(stop, queue, analysis, fills=(*fills, 0.0, 1.0), ahead=(ESTIMATE_CLUSTERS_AHEAD,))
 
 
 def pairs_until_verdict(
-    hypothesis: NonInferiority,
-    queue: ClusteredQueue,
-    analysis: InterimAnalysis,
-    scores: Scores,
-    baseline: Scores,
+    hypothesis: NonInferiority, queue: ClusteredQueue, analysis: InterimAnalysis, scores: Scores, baseline: Scores
 ) -> Sequence[SampleRef]:
     """Return the prefix of the queue that any verdict on pairs needs; see `samples_until_verdict`."""
     finished = Pairs.of(queue, scores, baseline).first(analysis.clusters)
 
-    def decide(refs: Sequence[SampleRef], fill: float) -> Decision | None:
+    def stop(refs: Sequence[SampleRef], fill: float) -> int | None:
         others = {ref: baseline.get(ref, 1 - fill) for ref in refs}
         assumed = {ref: scores.get(ref, fill) - others[ref] for ref in refs}
         differences = _completed(queue, finished.differences, assumed)
         of_baseline = _completed(queue, finished.baseline, others)
         completed = Pairs(queue=queue, differences=differences, baseline=of_baseline)
-        return decide_pairs(hypothesis, completed)
+        return _stopping_time(decide_pairs(hypothesis, completed))
 
-    return _until_soonest(decide, queue, analysis)
+    return _until_soonest(stop, queue, analysis)
+
+
+def _stopping_time(decision: Decision | None) -> int | None:
+    return None if decision is None else decision.stopping_time
 
 
 def _decide_level(
@@ -466,39 +454,34 @@ def decide_pairs(hypothesis: NonInferiority, pairs: Pairs) -> Decision | None:
     return None
 
 
-def _refs_between(queue: ClusteredQueue, start: int, stop: int) -> Sequence[SampleRef]:
-    """Return the samples of the clusters from number `start` up to `stop`."""
-    return queue.refs[queue.sample_count(start) : queue.sample_count(stop)]
-
-
 def _completed(queue: ClusteredQueue, finished: Floats, assumed: Scores) -> Floats:
     """Return the means of the finished clusters and of those after them, whose scores are assumed."""
     return np.concatenate([finished, queue.weighted_means(assumed, start=len(finished))])
 
 
 def _until_soonest(
-    decide: Callable[[Sequence[SampleRef], float], Decision | None], queue: ClusteredQueue, analysis: InterimAnalysis
+    stop: Callable[[Sequence[SampleRef], float], int | None],
+    queue: ClusteredQueue,
+    analysis: InterimAnalysis,
+    *,
+    fills: Sequence[float] = (0.0, 1.0),
+    ahead: Sequence[int] = (NEAR_CLUSTERS_AHEAD, MAX_CLUSTERS_AHEAD),
 ) -> Sequence[SampleRef]:
-    """Return the prefix of the queue up to the earlier one of two decisions, plus `SPARE_SHARE`.
+    """Return the prefix of the queue up to the earliest end plus `SPARE_SHARE`, or up to the last limit without an end.
 
-    `decide` gets the samples of the next clusters, and a score of 0 or 1 to assume for the missing ones.
+    `stop` gets the samples of the next clusters and a score to assume for the missing ones, and returns the number of
+    clusters after which nothing more is needed. `fills` are these scores; `ahead` are the numbers of clusters.
     """
-    for limit in (analysis.clusters + NEAR_CLUSTERS_AHEAD, analysis.clusters + MAX_CLUSTERS_AHEAD):
-        refs = _refs_between(queue, analysis.clusters, limit)
-        decisions = [decision for fill in (0.0, 1.0) if (decision := decide(refs, fill)) is not None]
-        if decisions:
-            return _prefix(queue, analysis, min(decision.stopping_time for decision in decisions), limit)
-    return _prefix(queue, analysis, None, limit)
-
-
-def _prefix(queue: ClusteredQueue, analysis: InterimAnalysis, end: int | None, limit: int) -> Sequence[SampleRef]:
-    """Return the queue up to `end` clusters plus `SPARE_SHARE`, or up to `limit` clusters if there is no end."""
-    if end is None:
-        return queue.refs[: queue.sample_count(limit)]
-    # Rounding differs with the length of an array, so a completion may decide on the finished clusters alone, which
-    # the analysis itself did not. At least one more cluster is needed, or no worker would get a sample.
-    needed = queue.sample_count(max(end, analysis.clusters + 1))
-    return queue.refs[: needed + int(SPARE_SHARE * needed)]
+    known = queue.sample_count(analysis.clusters)
+    for clusters in ahead:
+        limit = queue.sample_count(analysis.clusters + clusters)
+        ends = [end for fill in fills if (end := stop(queue.refs[known:limit], fill)) is not None]
+        if ends:
+            # Rounding differs with the length of an array, so a completion may decide on the finished clusters alone,
+            # which the analysis did not. At least one more cluster is needed, or no worker would get a sample.
+            needed = queue.sample_count(max(min(ends), analysis.clusters + 1))
+            return queue.refs[: needed + int(SPARE_SHARE * needed)]
+    return queue.refs[:limit]
 
 
 def detectable_panel_loss(hypothesis: NonInferiority, queue: ClusteredQueue, pairs: int) -> float | None:

@@ -10,6 +10,7 @@ import msgspec
 from longctx.fixtures.records import BaselineAnswer, Case, CaseResult, Likelihood, Outcome
 from longctx.plugins.config.run import Run
 from longctx.plugins.evidence.clusters import SampleRef
+from longctx.plugins.evidence.sequential import Pairs
 from longctx.plugins.journal import Journal, likelihood_key
 from longctx.plugins.verdicts.hypotheses import PanelKey, build_panels
 from longctx.plugins.verdicts.likelihood_gates import build_rules
@@ -143,7 +144,7 @@ class PanelState:
         for panel, status in statuses:
             scores, baseline, failed = self.scores(panel), self.scores(panel, "baseline"), self.failures(panel)
             for comparison, analysis in status.comparisons.items():
-                pairs = panel.pairs(comparison, scores, baseline, failed=failed)
+                pairs = Pairs.of(panel.paired_queue(comparison, failed), scores, baseline)
                 compared.append(PanelPairs(panel=panel, comparison=comparison, analysis=analysis, pairs=pairs))
         looks: dict[PanelKey, dict[Comparison, SharedLook]] = {}
         for group in by_gate(compared):
@@ -188,7 +189,7 @@ class PanelState:
     def result(self, case: Case, panel: Panel, status: PanelStatus) -> CaseResult:
         """Return the case's part of the samples that the panel's evidence rests on, with the baseline's answers."""
         keys, entries = self.keys(panel), self.journals["model"].entries
-        queue = [keys[ref] for ref in panel.sample_refs({case.id})]
+        queue = [keys[ref] for ref in panel.queue({case.id}).refs]
         outcomes = [entries[key].outcome for key in queue[: status.evidence_counts.get(case.id, 0)]]
         paired = queue[: status.paired_counts.get(case.id, 0)]
         others = [self.journals["baseline"].entries[key].outcome for key in paired]

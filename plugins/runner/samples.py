@@ -172,7 +172,7 @@ class SampleBuilder:
         """Build one sample and, if it is one of the first of its case, check it; raise CASE_ERRORS."""
         case = panel.cases[place.case_id]
         sample = self.sample(case, place.sample_index)
-        if place in panel.sample_refs({case.id})[:PREFLIGHT_SAMPLES]:
+        if place in panel.queue({case.id}).refs[:PREFLIGHT_SAMPLES]:
             problems = sample_problems(sample, self.tasks[case.task], self.formatters[0])
             if problems:
                 raise PreflightError(f"preflight: {case.id} sample {place.sample_index}: {problems[0]}")

@@ -88,20 +88,6 @@ class SharedLook:
 NO_LOOK = SharedLook()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _PanelScores:
-    """The results from which a panel's status follows."""
-
-    model: Scores
-    """The scores of the model under test."""
-    baseline: Scores | None
-    """The scores of the baseline; None in a run without one."""
-    final_baseline: Scores | None
-    """The scores of a baseline to which nothing will be added; None if there is none."""
-    failed: Collection[str]
-    """The ids of the cases that ended with an error."""
-
-
 class Panel:
     """The cases of one family at one length, and the hypotheses about them."""
 
@@ -147,13 +133,13 @@ class Panel:
         """Return all samples by the arrival of their clusters, at these rates by case id, else at 1."""
         ranked = []
         for case in self.cases.values():
-            clusters = [index // case.group for index in case.planned]
+            clusters, rate = [index // case.group for index in case.planned], rates.get(case.id, 1.0)
             # Uniformly random numbers, the same for a cluster that two tasks share.
             numbers = stable_hashes(clusters, "queue", self._seed, case.samples_of or case.task, case.length)
             for index, number in zip(case.planned, numbers, strict=True):
-                arrival = -math.log((2**64 - number) / 2**64) / rates.get(case.id, 1.0)
-                ranked.append((arrival, number, case.id, index))
-        return tuple(SampleRef(case_id, index) for _, _, case_id, index in sorted(ranked))
+                ranked.append((-math.log((2**64 - number) / 2**64) / rate, number, case.id, index))
+        ranked.sort()
+        return tuple(SampleRef(case_id, index) for *_, case_id, index in ranked)
 
     def cluster(self, ref: SampleRef) -> tuple[str, int]:
         """Return the identity of the cluster to which a sample belongs."""
@@ -162,10 +148,6 @@ class Panel:
     def haystack(self, ref: SampleRef) -> tuple[str, int]:
         """Return the identity of the haystack on which a sample stands."""
         return ref.case_id, self.cases[ref.case_id].haystack(ref.sample_index)
-
-    def sample_refs(self, case_ids: Collection[str]) -> tuple[SampleRef, ...]:
-        """Return the samples of some cases in queue order."""
-        return self.queue(case_ids).refs
 
     def queue(self, case_ids: Collection[str]) -> ClusteredQueue:
         """Return the samples of some cases in queue order, by clusters."""
@@ -198,23 +180,17 @@ class Panel:
         final_baseline: Scores | None = None,
         failed: Collection[str] = (),
         least_share: float = 0.0,
-        pairs: Pairs | None = None,
     ) -> InterimAnalysis:
-        """Test a comparison on its cases without the failed ones.
+        """Test a comparison on its cases without the failed ones; the result rests on `least_share` of all pairs.
 
-        A `final_baseline` is all that there will be of the baseline. The result rests on `least_share` of all pairs.
-        `pairs` are those of `Panel.pairs`, where they are known already.
+        A `final_baseline` is all that there will be of the baseline.
         """
-        queue = self.paired_queue(comparison, failed)
-        if isinstance(comparison.hypothesis, Hypothesis):
-            return analyze(comparison.hypothesis, queue, kept_shares(scores, baseline), full=self.full)
-        known = Pairs.of(queue, scores, baseline) if pairs is None else pairs
+        queue, hypothesis = self.paired_queue(comparison, failed), comparison.hypothesis
+        if isinstance(hypothesis, Hypothesis):
+            return analyze(hypothesis, queue, kept_shares(scores, baseline), full=self.full)
         most = None if final_baseline is None else len(queue.weighted_means(final_baseline))
-        return analyze_pairs(comparison.hypothesis, known, least_share=1.0 if self.full else least_share, most=most)
-
-    def pairs(self, comparison: Comparison, scores: Scores, baseline: Scores, *, failed: Collection[str] = ()) -> Pairs:
-        """Return the pairs of a comparison, up to a cluster that lacks a score."""
-        return Pairs.of(self.paired_queue(comparison, failed), scores, baseline)
+        least_share = 1.0 if self.full else least_share
+        return analyze_pairs(hypothesis, Pairs.of(queue, scores, baseline), least_share=least_share, most=most)
 
     def paired_queue(self, comparison: Comparison, failed: Collection[str] = ()) -> ClusteredQueue:
         """Return the queue of all pairs of a comparison without those of failed cases."""
@@ -236,85 +212,67 @@ class Panel:
         the samples it lacks will never be measured, so the pairs end before the first of them. `looks` say which pairs
         a loss on another panel needs.
         """
-        known = _PanelScores(model=scores, baseline=baseline, final_baseline=final_baseline, failed=failed)
-        analyses = {
-            hypothesis: self.analyze(hypothesis, scores, failed=failed)
-            for hypothesis in self.hypotheses
-            if hypothesis.drives_sampling
-        }
         compared: dict[Comparison, InterimAnalysis] = {}
-        paired_counts: dict[str, int] = {}
-        for comparison in self.comparisons:
-            if baseline is None:
-                break
-            share = looks.get(comparison, NO_LOOK).share
-            compared[comparison] = self.analyze_pairs(
-                comparison, scores, baseline, final_baseline=final_baseline, failed=failed, least_share=share
+        pairs: set[SampleRef] = set()
+        paired_counts = Counter[str]()
+        for comparison in () if baseline is None else self.comparisons:
+            look, queue = looks.get(comparison, NO_LOOK), self.paired_queue(comparison, failed)
+            analysis = compared[comparison] = self.analyze_pairs(
+                comparison, scores, baseline, final_baseline=final_baseline, failed=failed, least_share=look.share
             )
-            refs = self.paired_queue(comparison, failed).refs[: compared[comparison].samples]
-            _raise_counts(paired_counts, refs)
-        # By case id, the largest number of samples that one of the tests rests on.
-        evidence_counts = dict(paired_counts)
-        for hypothesis, analysis in analyses.items():
-            _raise_counts(evidence_counts, self.sample_refs(hypothesis.case_ids.difference(failed))[: analysis.samples])
+            # The larger count of each case.
+            paired_counts |= Counter(ref.case_id for ref in queue.refs[: analysis.samples])
+            needed = queue.sample_count(look_clusters(queue, 1 if self.full else look.share))
+            if analysis.decision is None and not (self.full or look.waits or look.has_failed):
+                needed = max(needed, self._samples_of_pairs(comparison.hypothesis, queue, analysis, scores, baseline))
+            refs = queue.refs[:needed]
+            pairs.update(refs if final_baseline is None else takewhile(final_baseline.__contains__, refs))
+        analyses: dict[Hypothesis, InterimAnalysis] = {}
+        wanted, evidence_counts = set(pairs), Counter(paired_counts)
+        for hypothesis in self.hypotheses:
+            if not hypothesis.drives_sampling:
+                continue
+            queue = self.queue(hypothesis.case_ids.difference(failed))
+            analysis = analyses[hypothesis] = analyze(hypothesis, queue, scores, full=self.full)
+            evidence_counts |= Counter(ref.case_id for ref in queue.refs[: analysis.samples])
+            # Where all planned samples are known, a verdict that is open stays so.
+            if not analysis.is_settled and analysis.samples < len(queue.refs):
+                wanted.update(samples_until_verdict(hypothesis, queue, analysis, scores, full=self.full))
         return PanelStatus(
             evidence_counts=evidence_counts,
             paired_counts=paired_counts,
-            next_samples=self._next_samples(known, analyses, compared, looks),
+            next_samples=self._in_order(wanted.difference(scores), pairs.difference(baseline or {})),
             analyses=analyses,
             comparisons=compared,
         )
 
-    def _next_samples(
+    def _samples_of_pairs(
         self,
-        known: _PanelScores,
-        analyses: Mapping[Hypothesis, InterimAnalysis],
-        compared: Mapping[Comparison, InterimAnalysis],
-        looks: Mapping[Comparison, SharedLook],
-    ) -> NextSamples:
-        """Return the missing samples of the soonest verdicts in queue order, the model's before the baseline's."""
-        pairs: set[SampleRef] = set()
-        for comparison, analysis in compared.items():
-            pairs.update(self._refs_for_pairs(known, comparison, analysis, looks.get(comparison, NO_LOOK)))
-        wanted = set(pairs)
-        for hypothesis, analysis in analyses.items():
-            queue = self.queue(hypothesis.case_ids.difference(known.failed))
-            # Where all planned samples are known, a verdict that is open stays so.
-            if not analysis.is_settled and analysis.samples < len(queue.refs):
-                wanted.update(samples_until_verdict(hypothesis, queue, analysis, known.model, full=self.full))
-        of_model = wanted.difference(known.model)
-        of_baseline = pairs.difference(known.baseline or {})
-        needed: list[tuple[ModelRole, SampleRef]] = []
-        if of_model or of_baseline:
-            for ref in self.order:
-                if ref in of_model:
-                    needed.append(("model", ref))
-                if ref in of_baseline:
-                    needed.append(("baseline", ref))
-                if len(needed) >= MAX_CLUSTERS_AHEAD:
-                    break
-        return tuple(needed[:MAX_CLUSTERS_AHEAD])
+        hypothesis: NonInferiority | Hypothesis,
+        queue: ClusteredQueue,
+        analysis: InterimAnalysis,
+        scores: Scores,
+        baseline: Scores,
+    ) -> int:
+        """Return the number of samples that the soonest verdict against the baseline needs."""
+        if isinstance(hypothesis, Hypothesis):
+            refs = samples_until_verdict(hypothesis, queue, analysis, kept_shares(scores, baseline))
+        else:
+            refs = pairs_until_verdict(hypothesis, queue, analysis, scores, baseline)
+        # Loading a model again takes longer than the samples that a verdict may turn out not to need.
+        return TURN_FACTOR * len(refs) if self.is_in_turn else len(refs)
 
-    def _refs_for_pairs(
-        self, known: _PanelScores, comparison: Comparison, analysis: InterimAnalysis, look: SharedLook
-    ) -> Sequence[SampleRef]:
-        """Return the samples that the soonest verdict against the baseline needs, as far as they can be paired."""
-        assert known.baseline is not None
-        queue = self.paired_queue(comparison, known.failed)
-        least = look_clusters(queue, 1 if self.full else look.share)
-        refs = queue.refs[: queue.sample_count(least)]
-        if analysis.decision is None and not (self.full or look.waits or look.has_failed):
-            if isinstance(comparison.hypothesis, Hypothesis):
-                kept = kept_shares(known.model, known.baseline)
-                own = samples_until_verdict(comparison.hypothesis, queue, analysis, kept)
-            else:
-                own = pairs_until_verdict(comparison.hypothesis, queue, analysis, known.model, known.baseline)
-            # Loading a model again takes longer than the samples that a verdict may turn out not to need.
-            wanted = TURN_FACTOR * len(own) if self.is_in_turn else len(own)
-            refs = queue.refs[: max(len(refs), wanted)]
-        if known.final_baseline is None:
-            return refs
-        return tuple(takewhile(known.final_baseline.__contains__, refs))
+    def _in_order(self, of_model: Collection[SampleRef], of_baseline: Collection[SampleRef]) -> NextSamples:
+        """Return the first of the missing samples in queue order, the model's before the baseline's."""
+        needed: list[tuple[ModelRole, SampleRef]] = []
+        for ref in self.order if of_model or of_baseline else ():
+            if ref in of_model:
+                needed.append(("model", ref))
+            if ref in of_baseline:
+                needed.append(("baseline", ref))
+            if len(needed) >= MAX_CLUSTERS_AHEAD:
+                break
+        return tuple(needed[:MAX_CLUSTERS_AHEAD])
 
 
 def _rates_by_weight(cases: Collection[Case]) -> dict[str, float]:
@@ -328,9 +286,3 @@ def _rates_by_weight(cases: Collection[Case]) -> dict[str, float]:
     if len(set(filter(None, clusters.values()))) < 2:
         return {}
     return {case_id: smallest / count for case_id, count in clusters.items() if count}
-
-
-def _raise_counts(counts: dict[str, int], refs: Iterable[SampleRef]) -> None:
-    """Raise the counts, by case id, to those of these samples."""
-    for case_id, count in Counter(ref.case_id for ref in refs).items():
-        counts[case_id] = max(counts.get(case_id, 0), count)

@@ -93,8 +93,8 @@ def paired_panels(compared: Sequence[ComparedPanel], final_baseline: Scores | No
     paired = []
     for panel, scores, baseline in compared:
         for comparison in panel.comparisons:
-            pairs = panel.pairs(comparison, scores, baseline)
-            analysis = panel.analyze_pairs(comparison, scores, baseline, final_baseline=final_baseline, pairs=pairs)
+            pairs = Pairs.of(panel.paired_queue(comparison), scores, baseline)
+            analysis = panel.analyze_pairs(comparison, scores, baseline, final_baseline=final_baseline)
             paired.append(PanelPairs(panel=panel, comparison=comparison, analysis=analysis, pairs=pairs))
     return paired
 

@@ -138,7 +138,7 @@ class SimulatedRun:
             role: {
                 ref: scores[ref]
                 for name in self.panel.cases
-                for ref in self.panel.sample_refs({name})[: extents[role].get(name, 0)]
+                for ref in self.panel.queue({name}).refs[: extents[role].get(name, 0)]
             }
             for role, scores in known.items()
         }

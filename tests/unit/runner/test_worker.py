@@ -67,7 +67,7 @@ def test_samples_on_one_haystack_are_claimed_one_after_another(tmp_path: Path) -
         (panel,) = worker.panel_state.panels.values()
         keys, journal = worker.panel_state.keys(panel), worker.models["model"].journal
         (essays,) = [case for case in panel.cases.values() if case.shares_haystacks]
-        queue = panel.sample_refs({essays.id})
+        queue = panel.queue({essays.id}).refs
         wanted = {keys[ref]: ref for ref in queue}
         claims: list[SampleRef] = []
         for _ in range(4):

@@ -122,8 +122,8 @@ def test_other_cases_and_more_samples_never_reorder_the_queue(
 ) -> None:
     large, small = panel_of(samples + more, seed=seed), panel_of(samples, seed=seed, tasks=tuple(sorted(chosen)))
     assert small.order == tuple(ref for ref in large.order if ref.case_id in small.cases and ref.sample_index < samples)
-    assert small.sample_refs(ids(*chosen)) == small.order
-    assert large.sample_refs(ids(*chosen)) == tuple(ref for ref in large.order if ref.case_id in small.cases)
+    assert small.queue(ids(*chosen)).refs == small.order
+    assert large.queue(ids(*chosen)).refs == tuple(ref for ref in large.order if ref.case_id in small.cases)
     backwards = panel_of(samples, seed=seed, tasks=tuple(sorted(chosen, reverse=True)))
     assert backwards.order == small.order
 
