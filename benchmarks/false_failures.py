@@ -26,8 +26,7 @@ from numpy.typing import NDArray
 from longctx.fixtures.records import Case
 from longctx.fixtures.tasks import FAMILIES, TASKS
 from longctx.plugins.evidence.clusters import SampleRef
-from longctx.plugins.thresholds.read import load_thresholds
-from longctx.plugins.thresholds.records import SHIPPED
+from longctx.plugins.thresholds.records import SHIPPED, load_thresholds
 from longctx.plugins.verdicts.hypotheses import Scope, build_panels
 from longctx.plugins.verdicts.panels import Panel
 from tests.helpers.queues import compare_panels

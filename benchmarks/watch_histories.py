@@ -41,8 +41,7 @@ from longctx.ci.watch.history import History, WatchedCheckpoint
 from longctx.ci.watch.measure import SuiteRunner
 from longctx.fixtures.tasks import FAMILIES
 from longctx.plugins.evidence import statistics
-from longctx.plugins.thresholds.read import load_thresholds
-from longctx.plugins.thresholds.records import SHIPPED, Gate
+from longctx.plugins.thresholds.records import SHIPPED, Gate, load_thresholds
 
 ROWS = Path("out/watch_histories.jsonl")
 STEPS, UNCHANGED_STEPS = 12, 100

@@ -14,8 +14,7 @@ from longctx.fixtures.installation import CASES_DIRECTORY
 from longctx.fixtures.tasks import find_tasks_files, known_families, required_scores, split_tasks
 from longctx.plugins.config.invocation import pytest_command
 from longctx.plugins.config.options import Option, declare, refused_option
-from longctx.plugins.thresholds.read import load_thresholds
-from longctx.plugins.thresholds.records import SHIPPED, Thresholds, ThresholdsError
+from longctx.plugins.thresholds.records import SHIPPED, Thresholds, ThresholdsError, load_thresholds
 
 CHECK_SECONDS = 120
 # A line of pytest about wrong use, or of its option parser.

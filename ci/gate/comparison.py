@@ -34,8 +34,7 @@ from longctx.fixtures.shown_text import known_names
 from longctx.plugins.config.run_facts import Baseline, RunFacts
 from longctx.plugins.report.document import RunSummary
 from longctx.plugins.report.tables import counted, plural
-from longctx.plugins.thresholds.read import load_thresholds
-from longctx.plugins.thresholds.records import COMPARED_KINDS, SHIPPED, Thresholds
+from longctx.plugins.thresholds.records import COMPARED_KINDS, SHIPPED, Thresholds, load_thresholds
 from longctx.plugins.verdicts.evaluate import Measured
 from longctx.plugins.verdicts.evaluation import Evaluation, evaluate
 from longctx.plugins.verdicts.hypotheses import Scope

@@ -75,8 +75,7 @@ from longctx.plugins.config.servers import (
     with_baseline_server,
     with_canaries,
 )
-from longctx.plugins.thresholds.read import load_thresholds
-from longctx.plugins.thresholds.records import ASPECTS, Reference, ThresholdsError
+from longctx.plugins.thresholds.records import ASPECTS, Reference, ThresholdsError, load_thresholds
 
 # Every error that a command line can cause; the message of each is one line with the remedy.
 CONFIG_ERRORS = (

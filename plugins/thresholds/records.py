@@ -1,18 +1,27 @@
-"""The records of a thresholds file."""
+"""A thresholds file: its records, and how it is read. A wrong value stops a run before it starts.
+
+Every error is one line that names the file, the table, the key, the value and what is accepted. A key that a table does
+not have is an error too, because a misspelt key would otherwise silently have no effect.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Literal, get_args
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import Meta
 
 from longctx.fixtures.installation import SUITE
-from longctx.fixtures.lengths import format_length
+from longctx.fixtures.lengths import LengthError, format_length, parse_length
+from longctx.fixtures.outside_files import read_outside
 from longctx.fixtures.records import UndecidedEffect
 from longctx.fixtures.records.report_parts import GateKind
+from longctx.fixtures.shown_text import known_names, visible_line
 
 SHIPPED = SUITE / "thresholds.toml"
 Aspect = Literal["retrieval", "tracing", "aggregation", "qa"]
@@ -25,6 +34,11 @@ LARGEST_SHARE = 2.0
 SHORTEST = 128
 # Those that compare with the baseline.
 COMPARED_KINDS: tuple[GateKind, ...] = ("regression", "change")
+
+# The command that lists all tasks.
+TASKS = "longctx tasks"
+# The largest threshold of a gate on likelihood: nats per token, and points.
+LARGEST_MEASURES = {"gain": 5.0, "recovery": 100.0}
 
 
 class ThresholdsError(ValueError):
@@ -172,3 +186,264 @@ def doubtful_units(thresholds: Thresholds) -> list[str]:
         if gate.at_least is not None and gate.at_least < SHORTEST:
             lines.append(f"gate {gate.name!r}: at_least is {gate.at_least} tokens; {gate.at_least}k may be meant")
     return lines
+
+
+# The description of a type completes "write ..." in an error.
+Score = Annotated[float, Meta(ge=0, le=100, description="a score from 0 to 100")]
+Tasks = Annotated[list[str], Meta(description="a list of task names")]
+Lengths = Annotated[list[str | int], Meta(description='a list such as ["8k"]')]
+Loss = Annotated[float, Meta(ge=0.1, le=100, description="a number from 0.1 to 100")]
+Value = TypeVar("Value", bound=msgspec.Struct)
+# The keys that replaced some of older files.
+RENAMED = {"inconclusive": "undecided", "near": "about", "lost_here": "about", "underpowered": "extend and undecided"}
+
+
+# The fields of a table have the names of its keys, in the order in which errors list them.
+class _File(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    reference: Any = None
+    verdict: Any = {}
+    regression: Any = {}
+    floor: Any = {}
+    gate: Annotated[list[dict[str, Any]], Meta(description="each gate as a [[gate]] table")] = []
+
+
+class _References(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    aligned: Any = None
+    base: Any = None
+
+
+class _Reference(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    source: Annotated[str, Meta(description="a sentence that names the source")]
+    texts: Annotated[str, Meta(description="the texts that it was measured on")] = ""
+    mean: Score
+    retrieval: Score
+    tracing: Score
+    aggregation: Score
+    qa: Score
+
+
+class _NamedGate(msgspec.Struct):
+    """The keys of every [[gate]] table; the kind decides which others it has."""
+
+    name: Annotated[str, Meta(description="a name")]
+    kind: GateKind
+
+
+# The types of the keys of [[gate]] tables, and the defaults of those that may be left out.
+KEYS: Mapping[str, tuple[Any, ...]] = {
+    "name": (str,),
+    "kind": (str,),
+    "measure": (Literal["gain", "recovery"],),
+    "aspect": (Aspect | None, None),
+    "tasks": (Tasks | None, None),
+    "category": (Category | None, None),
+    "above": (Annotated[Score | Literal["reference"], Meta(description='a score from 0 to 100, or "reference"')],),
+    "blocking": (bool, True),
+    "undecided": (UndecidedEffect | None, None),
+    "lengths": (Lengths | None, None),
+    "at_least": (Annotated[str | int, Meta(description='"claimed" or a length such as "32k"')],),
+    "weights": (Literal["rising", "falling"],),
+    "drop": (Loss | None, None),
+    "relative_drop": (Loss | None, None),
+    "changed": (Loss,),
+}
+_GAIN = Annotated[float, Meta(ge=0, le=100, description="a gain in nats per token, or a recovery from 0 to 100")]
+# The types that differ from these for one kind.
+KEYS_OF_KIND: Mapping[tuple[str, str], tuple[Any, ...]] = {
+    ("category", "category"): (
+        Annotated[
+            Category,
+            Meta(
+                description=f"one of HELMET's {', '.join(CATEGORIES)}; RULER's {', '.join(ASPECTS)} are "
+                'each an aspect of kind "level"'
+            ),
+        ],
+    ),
+    ("likelihood", "above"): (_GAIN,),
+}
+_COMPARED = "name kind aspect tasks category blocking undecided lengths"
+KINDS: Mapping[GateKind, str] = {
+    "level": "name kind aspect tasks above blocking undecided lengths",
+    "effective_length": "name kind aspect tasks above blocking undecided at_least",
+    "weighted_average": "name kind aspect tasks above blocking undecided weights",
+    "category": "name kind category above blocking undecided lengths",
+    "likelihood": "name kind measure aspect tasks category above blocking undecided lengths",
+    "regression": f"{_COMPARED} drop relative_drop",
+    "change": f"{_COMPARED} changed",
+}
+"""The keys of each kind, in the order in which errors list them."""
+
+
+def _gate_table(kind: GateKind) -> type[msgspec.Struct]:
+    fields = [(key, *KEYS_OF_KIND.get((kind, key), KEYS[key])) for key in KINDS[kind].split()]
+    return msgspec.defstruct("_Gate", fields, forbid_unknown_fields=True, kw_only=True)
+
+
+GATE_TABLES = {kind: _gate_table(kind) for kind in KINDS}
+
+
+def load_thresholds(
+    path: Path, *, known_tasks: Mapping[str, str], required: Mapping[str, float] | None = None
+) -> Thresholds:
+    """Return the thresholds of a run; raise ThresholdsError for the first thing in a file that is not accepted.
+
+    `known_tasks` maps all tasks to their families. `required` are the scores, 0 to 100, that tasks files require of
+    their tasks: each makes a gate. A file without [reference] tables gets those of the file that this project ships.
+    """
+    try:
+        data = tomllib.loads(read_outside(path).decode("utf-8"))
+    except OSError as error:
+        raise ThresholdsError(f"--thresholds: cannot read {path} ({error.strerror}); give a TOML file") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ThresholdsError(f"--thresholds: {path} is not TOML: {error}; write it as in thresholds.toml") from error
+    try:
+        file = _converted(data, _File, "the file")
+        references = _references(file.reference)
+        gates = [_gate(values, known_tasks) for values in file.gate]
+        names = [gate.name for gate in gates]
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"two gates are named {name!r}; give each its own name")
+        verdict = _converted(file.verdict, VerdictSettings, "[verdict]")
+        regression = _converted(file.regression, RegressionSettings, "[regression]")
+        floors = _floors(file.floor, known_tasks)
+    except ValueError as error:
+        raise ThresholdsError(f"--thresholds: {path}: {error}") from error
+    for task, above in (required or {}).items():
+        if task in names:
+            raise ThresholdsError(
+                f"--tasks-file: above of {task!r}: the thresholds have a gate of that name; remove one"
+            )
+        gates.append(Gate(name=task, kind="level", tasks=(task,), above=above))
+    for place, gate in enumerate(gates):
+        settings = regression if gate.kind in COMPARED_KINDS else verdict
+        gates[place] = replace(gate, undecided=gate.undecided or settings.undecided)
+    return Thresholds(references=references, gates=tuple(gates), verdict=verdict, regression=regression, floors=floors)
+
+
+def _floors(values: Any, known_tasks: Mapping[str, str]) -> dict[str, float]:
+    if not isinstance(values, dict):
+        raise ValueError(f"[floor] is {values!r}; write a table")
+    for task, floor in values.items():
+        if task not in known_tasks:
+            raise ValueError(f"[floor]: unknown task {task!r}; {known_names(task, known_tasks, listed_by=TASKS)}")
+        try:
+            msgspec.convert(floor, Score)
+        except msgspec.ValidationError as error:
+            raise ValueError(f"[floor]: {task} is {floor!r}; write {_accepted(Score)}") from error
+    return {task: float(floor) for task, floor in values.items()}
+
+
+def _converted(values: Any, table: type[Value], place: str) -> Value:
+    """Return a table as its record; raise ValueError with one line for a key or value that is not accepted."""
+    if not isinstance(values, dict):
+        raise ValueError(f"{place} is {values!r}; write a table")
+    try:
+        return msgspec.convert(values, table)
+    except msgspec.ValidationError as error:
+        fault = str(error)
+    if unknown := re.match(r"Object contains unknown field `(.*)`$", fault, re.DOTALL):
+        known = known_names(unknown[1], table.__struct_encode_fields__)
+        instead = f"write {RENAMED[unknown[1]]}" if unknown[1] in RENAMED else known
+        raise ValueError(f"{place} has an unknown key {unknown[1]!r}; {instead}")
+    match = re.search(r"missing required field `(\w+)`|at `\$\.(\w+)", fault)
+    assert match is not None, fault
+    key = match[1] or match[2]
+    name = dict(zip(table.__struct_encode_fields__, table.__struct_fields__, strict=True))[key]
+    accepted = _accepted(get_type_hints(table, include_extras=True)[name])
+    raise ValueError(f"{place}: {key} is {repr(values[key]) if key in values else 'missing'}; write {accepted}")
+
+
+def _accepted(kind: Any) -> str:
+    """Return the words for what a type accepts, which complete "write ..."."""
+    if get_origin(kind) is Literal:
+        return f"one of {', '.join(get_args(kind))}"
+    if get_origin(kind) is Annotated:
+        metas: Iterable[Meta] = reversed(kind.__metadata__)
+        described = (meta.description or f"a number from {meta.ge:g} to {meta.le:g}" for meta in metas)
+        return next(described)
+    # The other member of a union is None, which TOML does not have.
+    return "true or false" if kind is bool else _accepted(get_args(kind)[0])
+
+
+def _references(values: Any) -> dict[str, Reference]:
+    if values is None:
+        values = tomllib.loads(SHIPPED.read_text(encoding="utf-8"))["reference"]
+    tables = msgspec.structs.asdict(_converted(values, _References, "[reference]"))
+    if None in tables.values():
+        raise ValueError("[reference.aligned] and [reference.base] must both be there, or neither")
+    references = {}
+    for kind, scores in tables.items():
+        table = _converted(scores, _Reference, f"[reference.{kind}]")
+        references[kind] = Reference(
+            source=table.source, texts=table.texts, scores={name: getattr(table, name) for name in ("mean", *ASPECTS)}
+        )
+    return references
+
+
+def _gate(values: Mapping[str, Any], known_tasks: Mapping[str, str]) -> Gate:
+    name = values.get("name")
+    place = f"[[gate]] {name!r}" if isinstance(name, str) else "[[gate]]"
+    kind = _converted(values, _NamedGate, place).kind
+    for key in sorted(KEYS.keys() & values.keys() - set(KINDS[kind].split())):
+        kinds = [other for other, keys in KINDS.items() if key in keys.split()]
+        raise ValueError(f"{place}: kind {kind!r} has no key {key!r}; it is one of {', '.join(kinds)}")
+    given = msgspec.structs.asdict(_converted(values, GATE_TABLES[kind], place))
+    try:
+        if not given["name"].strip() or visible_line(given["name"]) != given["name"]:
+            raise ValueError("its name is empty or has invisible characters; write a name that can be printed")
+        tasks, above = _tasks(given, known_tasks), given.get("above")
+        lengths, at_least = given.get("lengths"), given.get("at_least")
+        if "measure" in given and given["above"] > LARGEST_MEASURES[given["measure"]]:
+            raise ValueError(f"above is {above:g}; write a number from 0 to {LARGEST_MEASURES[given['measure']]:g}")
+        if given["name"].split()[0] in COMPARED_KINDS:
+            raise ValueError("its name is that of the comparison of all cases; write another one")
+        if kind == "regression" and (given["drop"] is None) == (given["relative_drop"] is None):
+            raise ValueError("give drop, in points, or relative_drop, in percent of the baseline's mean")
+        selection = "a list of tasks" if given.get("tasks") else "a category" if given.get("category") else ""
+        if above == "reference" and selection:
+            raise ValueError(f"above = 'reference' has no score for {selection}; write a number")
+        if lengths is not None and not lengths:
+            raise ValueError("lengths is empty; name at least one, or leave it out for every tested length")
+        same = {key: value for key, value in given.items() if key not in ("tasks", "lengths", "at_least", "weights")}
+        return Gate(**same | {
+            "tasks": tasks,
+            "above": None if above == "reference" else above,
+            "lengths": tuple(_length("lengths", length) for length in lengths or ()),
+            "at_least": None if at_least in (None, "claimed") else _length("at_least", at_least),
+            "rising": given.get("weights") == "rising",
+        })  # fmt: skip
+    except ValueError as error:
+        raise ValueError(f"{place}: {error}") from error
+
+
+def _tasks(given: Mapping[str, Any], known_tasks: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the tasks that a gate names, which all belong to one family; empty where it names none."""
+    tasks, aspect = given.get("tasks"), given.get("aspect")
+    if tasks is not None and aspect is not None:
+        raise ValueError("give aspect or tasks, not both")
+    if given.get("category") is not None and (tasks is not None or aspect is not None):
+        raise ValueError("give category, aspect or tasks, not several of them")
+    if tasks is None:
+        return ()
+    if not tasks:
+        raise ValueError("tasks is empty; name at least one, or leave it out for the whole suite")
+    for task in tasks:
+        if task not in known_tasks:
+            if not re.fullmatch(r"[\w.-]*", task):
+                raise ValueError(
+                    f"tasks has {task!r}, and patterns are not read; write whole names (`{TASKS}`), or aspect"
+                )
+            raise ValueError(f"unknown task {task!r}; {known_names(task, known_tasks, listed_by=TASKS)}")
+    families = sorted({known_tasks[task] for task in tasks})
+    if len(families) > 1:
+        raise ValueError(f"tasks of {' and '.join(families)} have no common mean; write a gate for each")
+    return tuple(tasks)
+
+
+def _length(key: str, value: str | int) -> int:
+    """Return a length in tokens, given as "8k" or 8192 under a key."""
+    try:
+        return parse_length(str(value))
+    except LengthError:
+        raise ValueError(f'{key} has {value!r}; write a length such as "8k" or 8192') from None

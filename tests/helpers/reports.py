@@ -25,8 +25,7 @@ from longctx.fixtures.tasks import FAMILIES, NAMED_SUITES, RULER_ASPECTS, TASKS
 from longctx.plugins.config.run import Run
 from longctx.plugins.config.run_facts import Baseline
 from longctx.plugins.report.document import RunSummary
-from longctx.plugins.thresholds.read import load_thresholds
-from longctx.plugins.thresholds.records import SHIPPED
+from longctx.plugins.thresholds.records import SHIPPED, load_thresholds
 from longctx.plugins.verdicts.evaluate import Measured
 from longctx.plugins.verdicts.evaluation import evaluate
 from longctx.plugins.verdicts.hypotheses import PanelKey, build_panels

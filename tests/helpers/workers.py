@@ -21,8 +21,7 @@ from longctx.plugins.journal import Heartbeat, Journal, Subject
 from longctx.plugins.runner.results import CaseReport, read_measured
 from longctx.plugins.runner.samples import SampleBuilder
 from longctx.plugins.runner.worker import ModelUnderTest, Worker
-from longctx.plugins.thresholds.read import load_thresholds
-from longctx.plugins.thresholds.records import SHIPPED
+from longctx.plugins.thresholds.records import SHIPPED, load_thresholds
 from tests.helpers.checkpoints import edit_json
 from tests.helpers.outcomes import generation_of
 from tests.helpers.runs import calibration_checkpoint

@@ -21,7 +21,7 @@ import yaml
 from longctx.ci.run_file import read_run_file, run_options
 from longctx.fixtures.calibration import build, parse_spec
 from longctx.fixtures.tasks import FAMILIES
-from longctx.plugins.thresholds.read import load_thresholds
+from longctx.plugins.thresholds.records import load_thresholds
 from tests.helpers.clones import copy_repository
 from tests.helpers.paths import REPOSITORY
 from tests.helpers.preloaded import preloaded

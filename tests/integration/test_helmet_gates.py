@@ -10,8 +10,7 @@ import pytest
 from longctx.fixtures.records import Case
 from longctx.fixtures.tasks import FAMILIES, TASKS
 from longctx.plugins.config.cases import concerning
-from longctx.plugins.thresholds.read import load_thresholds
-from longctx.plugins.thresholds.records import CATEGORIES, Gate, VerdictSettings
+from longctx.plugins.thresholds.records import CATEGORIES, Gate, VerdictSettings, load_thresholds
 from longctx.plugins.verdicts.evaluate import GateEvaluator, Measured
 from longctx.plugins.verdicts.hypotheses import build_panels, estimate_gate
 from tests.helpers.queues import LEVEL, case, evaluator_of, result, scope_of, thresholds

@@ -10,8 +10,7 @@ import pytest
 
 from longctx.ci import propose_thresholds
 from longctx.fixtures.tasks import FAMILIES
-from longctx.plugins.thresholds.read import load_thresholds
-from longctx.plugins.thresholds.records import Thresholds
+from longctx.plugins.thresholds.records import Thresholds, load_thresholds
 from tests.helpers.report_records import report_of
 
 

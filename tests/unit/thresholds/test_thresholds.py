@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from longctx.fixtures.tasks import FAMILIES
-from longctx.plugins.thresholds.read import load_thresholds
 from longctx.plugins.thresholds.records import (
     SHIPPED,
     RegressionSettings,
@@ -15,6 +14,7 @@ from longctx.plugins.thresholds.records import (
     ThresholdsError,
     VerdictSettings,
     doubtful_units,
+    load_thresholds,
 )
 
 LEVEL = '[[gate]]\nname = "g"\nkind = "level"\nabove = 85.6\n'
