@@ -32,7 +32,7 @@ from longctx.plugins.config.resolve import check_values, describe_run, prepare
 from longctx.plugins.config.run import Run
 from longctx.plugins.journal import Heartbeat, Journal, JournalError
 from longctx.plugins.report.document import RunSummary, document
-from longctx.plugins.report.sample_files import sample_lines
+from longctx.plugins.report.texts import sample_lines
 from longctx.plugins.runner.results import CaseReport, Controller, fails, journal_subject
 from longctx.plugins.runner.samples import SampleBuilder
 from longctx.plugins.runner.start_worker import open_engine

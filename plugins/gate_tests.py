@@ -18,8 +18,7 @@ from longctx.fixtures.records import Verdict
 from longctx.fixtures.shown_text import visible_line
 from longctx.plugins.collection import is_thresholds_file, parameter_id, usage_error, write_lines
 from longctx.plugins.config.invocation import CONFTEST
-from longctx.plugins.report.gate_reasons import reason_text
-from longctx.plugins.report.sections.gates import diagnosis_text
+from longctx.plugins.report.sections.gates import diagnosis_text, reason_text
 from longctx.plugins.runner.results import fails
 from longctx.plugins.stash import (
     COLLECTED_TESTS,

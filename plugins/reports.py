@@ -26,12 +26,11 @@ from longctx.plugins.config.invocation import typed_command
 from longctx.plugins.config.options import PATHS, REPORT_OPTIONS, RUN_OPTIONS, Option
 from longctx.plugins.gate_tests import passed_reports
 from longctx.plugins.report.document import RunSummary, document
-from longctx.plugins.report.sample_files import sample_lines
 from longctx.plugins.report.scalars import ScalarsError, check_extra, write_tensorboard, write_wandb
 from longctx.plugins.report.sections.suites import means
 from longctx.plugins.report.tables import plural
 from longctx.plugins.report.terminal import inspection_lines, invariance_lines, terminal_summary, verdict_lines
-from longctx.plugins.report.texts import report_text
+from longctx.plugins.report.texts import report_text, sample_lines
 from longctx.plugins.stash import CONTROLLER, EVALUATION, INVARIANCE, RUN
 
 START = pytest.StashKey[tuple[str, float]]()

@@ -296,7 +296,7 @@ def read_ruler(content: Content) -> Iterator[Sample]:
 
 
 def read_samples(content: Content, rows: Rows | None = None) -> Iterator[Sample]:
-    """Read all lines of --samples-jsonl, as `plugins.report.sample_files` writes them."""
+    """Read all lines of --samples-jsonl, as `plugins.report.texts` writes them."""
     by_case: dict[str, list[tuple[Sample, dict[str, Any]]]] = defaultdict(list)
     for sample, line in content.samples(OWN, rows):
         by_case[line["case"]].append((sample, line))

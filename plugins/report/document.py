@@ -33,10 +33,9 @@ from longctx.fixtures.records.results import EngineFacts
 from longctx.fixtures.thinking import begins_with_thought
 from longctx.plugins.config.run_facts import RunFacts
 from longctx.plugins.evidence.points import to_points
-from longctx.plugins.report.gate_reasons import reason_text
 from longctx.plugins.report.sections.comparison import regression
 from longctx.plugins.report.sections.engine import server_notes, tokens_of
-from longctx.plugins.report.sections.gates import diagnosis_text, run_verdict
+from longctx.plugins.report.sections.gates import diagnosis_text, reason_text, run_verdict
 from longctx.plugins.report.sections.likelihood import likelihood
 from longctx.plugins.report.sections.ruler import ruler_summary
 from longctx.plugins.report.sections.suites import (

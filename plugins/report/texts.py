@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 from msgspec import structs
 
+from longctx.fixtures.records import Case, Outcome
 from longctx.fixtures.records.report import JsonReport, ReportCase, ReportGate
+from longctx.plugins.evidence.points import to_points
 from longctx.plugins.report.document import RunSummary
 
 # The element of a test by its verdict; any other verdict is skipped.
@@ -61,3 +65,43 @@ def _junit(document: JsonReport) -> str:
     for outcome, attribute in (("failure", "failures"), ("error", "errors"), ("skipped", "skipped")):
         suite.set(attribute, str(len(suite.findall(f"testcase/{outcome}"))))
     return str(ElementTree.tostring(root, encoding="utf-8", xml_declaration=True), "utf-8")
+
+
+def sample_lines(summary: RunSummary) -> Iterator[str]:
+    """Yield a line of JSON for each sample that the verdicts rest on, by case and index. Scores are 0 to 100."""
+    run, results = summary.run, summary.evaluation.measured.results
+    checkpoint = run.checkpoint
+    common = {"model": checkpoint.name, "fingerprint": checkpoint.fingerprint, "seed": run.options.seed}
+    for case in run.cases:
+        if case.id not in results:
+            continue
+        result = results[case.id]
+        # The baseline may have been measured on fewer samples than the model.
+        pairs = zip(result.outcomes, result.baseline, strict=False)
+        scores = {outcome.index: to_points(score) for outcome, score in pairs}
+        answers = {answer.index: answer.text for answer in result.flipped}
+        for outcome in sorted(result.outcomes, key=lambda outcome: outcome.index):
+            baseline = {"baseline_score": scores.get(outcome.index), "baseline_answer": answers.get(outcome.index)}
+            yield json.dumps({**common, **_record(case, outcome), **baseline}, allow_nan=False) + "\n"
+
+
+def _record(case: Case, outcome: Outcome) -> dict[str, Any]:
+    """Return one sample; None stands for everything that is not known."""
+    generation = msgspec.to_builtins(outcome.generation)
+    return {
+        "case": case.id,
+        **{name: getattr(case, name) for name in ("suite", "category", "task", "length", "source", "version")},
+        "planned": case.samples,
+        "group": case.group,
+        "haystack": case.haystack(outcome.index),
+        "shared_text": bool(case.texts),
+        "index": outcome.index,
+        "score": to_points(outcome.score.value),
+        "parts": dict(outcome.score.parts),
+        "failure": outcome.score.failure,
+        "answer": generation.pop("text"),
+        "references": outcome.references,
+        "depths": outcome.depths,
+        "excerpt": None if outcome.excerpt is None else msgspec.to_builtins(outcome.excerpt),
+        **generation,
+    }

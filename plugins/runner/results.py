@@ -296,7 +296,7 @@ def _results(panel_state: PanelState, reports: Mapping[str, CaseReport]) -> Iter
 def _missing(panel_state: PanelState, panel: Panel, case: Case, samples: int, likelihoods: int) -> str | None:
     """Return an error if the journal shows fewer results than the worker stored, as a directory not shared does."""
     keys, journal = panel_state.keys(panel), panel_state.journals["model"]
-    stored = sum(keys[sample] in journal.entries for sample in panel.queue({case.id})).refs
+    stored = sum(keys[sample] in journal.entries for sample in panel.queue({case.id}).refs)
     if stored >= samples:
         samples, stored = likelihoods, panel_state.likelihood_counts(panel)[case.id]
     if stored >= samples:

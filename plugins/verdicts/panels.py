@@ -215,16 +215,17 @@ class Panel:
         compared: dict[Comparison, InterimAnalysis] = {}
         pairs: set[SampleRef] = set()
         paired_counts = Counter[str]()
+        others = baseline or {}
         for comparison in () if baseline is None else self.comparisons:
             look, queue = looks.get(comparison, NO_LOOK), self.paired_queue(comparison, failed)
             analysis = compared[comparison] = self.analyze_pairs(
-                comparison, scores, baseline, final_baseline=final_baseline, failed=failed, least_share=look.share
+                comparison, scores, others, final_baseline=final_baseline, failed=failed, least_share=look.share
             )
             # The larger count of each case.
             paired_counts |= Counter(ref.case_id for ref in queue.refs[: analysis.samples])
             needed = queue.sample_count(look_clusters(queue, 1 if self.full else look.share))
             if analysis.decision is None and not (self.full or look.waits or look.has_failed):
-                needed = max(needed, self._samples_of_pairs(comparison.hypothesis, queue, analysis, scores, baseline))
+                needed = max(needed, self._samples_of_pairs(comparison.hypothesis, queue, analysis, scores, others))
             refs = queue.refs[:needed]
             pairs.update(refs if final_baseline is None else takewhile(final_baseline.__contains__, refs))
         analyses: dict[Hypothesis, InterimAnalysis] = {}
@@ -241,7 +242,7 @@ class Panel:
         return PanelStatus(
             evidence_counts=evidence_counts,
             paired_counts=paired_counts,
-            next_samples=self._in_order(wanted.difference(scores), pairs.difference(baseline or {})),
+            next_samples=self._in_order(wanted.difference(scores), pairs.difference(others)),
             analyses=analyses,
             comparisons=compared,
         )

@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
 from longctx.plugins.config.run import BaselineError, read_baseline
 from longctx.plugins.journal import Subject
-from longctx.plugins.report.gate_reasons import PLAIN
+from longctx.plugins.report.sections.gates import PLAIN
 from tests.helpers.pages import rows_of
 from tests.helpers.runs import SCHEMA, CompletedRun, calibration_checkpoint, completed_run
 from tests.helpers.servers import served_needles

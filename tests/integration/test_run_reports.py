@@ -13,7 +13,7 @@ from jsonschema import Draft202012Validator
 import longctx
 from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
 from longctx.fixtures.lengths import format_length
-from longctx.plugins.report.sample_files import sample_lines
+from longctx.plugins.report.texts import sample_lines
 from tests.helpers.counts import count
 from tests.helpers.paths import REPOSITORY
 from tests.helpers.published_files import squad

@@ -16,13 +16,12 @@ from typing import Any
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
-from longctx.fixtures.records import Case, CaseResult
+from longctx.fixtures.records import BaselineAnswer, Case, CaseResult, Outcome
 from longctx.fixtures.records.report import JsonReport
 from longctx.fixtures.shown_text import visible
 from longctx.plugins.evidence.points import to_points
 from longctx.plugins.report.charts import SHADES, lines_charts, score_charts
 from longctx.plugins.report.document import RunSummary
-from longctx.plugins.report.sample_files import PairedSample, paired_samples
 from longctx.plugins.report.sections.comparison import comparison_notes, difference_tables
 from longctx.plugins.report.sections.engine import cost_text, invariance_table, notes_of, partial_note
 from longctx.plugins.report.sections.gates import gate_table, run_verdict, seed_role, warning_texts
@@ -69,6 +68,25 @@ class Samples:
     total: int
     wrong_shown: int
     flipped_shown: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _PairedSample:
+    case: Case
+    outcome: Outcome
+    baseline_score: float | None
+    """The baseline's score from 0 to 1; None without a baseline."""
+    baseline_answer: BaselineAnswer | None
+    """The baseline's answer, if the scores differ and the journal has the answer."""
+
+    @property
+    def is_flipped(self) -> bool:
+        """True if the baseline scored differently on this sample."""
+        return self.baseline_score is not None and self.baseline_score != self.outcome.score.value
+
+    @property
+    def is_wrong(self) -> bool:
+        return self.outcome.score.value < 1
 
 
 def page(document: JsonReport, summary: RunSummary, *, budget_bytes: int = BUDGET_BYTES) -> str:
@@ -175,7 +193,7 @@ def samples_of(
 
     The cases take turns, so every case gets its share of the budget.
     """
-    by_case = [paired_samples(results[case.id]) for case in cases if case.id in results]
+    by_case = [_paired_samples(results[case.id]) for case in cases if case.id in results]
     rows = _fitting(by_case, budget_bytes)
     order = {(case.task, case.length): index for index, case in enumerate(cases)}
     rows.sort(key=lambda row: (row["score"] == 100, order[row["task"], row["length"]], row["index"]))
@@ -190,7 +208,17 @@ def samples_of(
     )
 
 
-def _fitting(by_case: Sequence[Sequence[PairedSample]], budget_bytes: int) -> list[dict[str, Any]]:
+def _paired_samples(result: CaseResult) -> list[_PairedSample]:
+    answers = {answer.index: answer for answer in result.flipped}
+    samples = []
+    # The baseline may have been measured on fewer samples than the model.
+    for outcome, score in zip_longest(result.outcomes, result.baseline[: len(result.outcomes)]):
+        answer = answers.get(outcome.index)
+        samples.append(_PairedSample(case=result.case, outcome=outcome, baseline_score=score, baseline_answer=answer))
+    return samples
+
+
+def _fitting(by_case: Sequence[Sequence[_PairedSample]], budget_bytes: int) -> list[dict[str, Any]]:
     """Return rows of all cases in turn until the budget is used up."""
     rows: list[dict[str, Any]] = []
     left = budget_bytes
@@ -208,7 +236,7 @@ def _fitting(by_case: Sequence[Sequence[PairedSample]], budget_bytes: int) -> li
     return rows
 
 
-def _by_importance(samples: Sequence[PairedSample]) -> list[PairedSample]:
+def _by_importance(samples: Sequence[_PairedSample]) -> list[_PairedSample]:
     """Return the flipped samples, then the other wrong ones, then a few right ones.
 
     Within these groups, samples come first that can show the baseline's answer or an excerpt of their context.
@@ -221,7 +249,7 @@ def _by_importance(samples: Sequence[PairedSample]) -> list[PairedSample]:
     return [*flipped, *(sample for sample in others if sample.is_wrong), *right[:RIGHT_PER_CASE]]
 
 
-def _row(sample: PairedSample) -> dict[str, Any]:
+def _row(sample: _PairedSample) -> dict[str, Any]:
     """Return a sample in the form that the page's script takes. Scores are 0 to 100; absent values have no key.
 
     `credits` are the references' parts of the score, -1 where a reference has none; `more_references` counts those

@@ -14,7 +14,7 @@ from longctx.plugins.evidence.effective_length import (
     weighted_average,
 )
 from longctx.plugins.report.charts import Series, series_of
-from longctx.plugins.report.gate_reasons import shown_label
+from longctx.plugins.report.sections.gates import shown_label
 from longctx.plugins.report.tables import Note, short_length
 from longctx.plugins.verdicts.evaluate import HALF, settled_scores
 from longctx.plugins.verdicts.evaluation import Evaluation, FindingsByLength

@@ -20,10 +20,9 @@ from longctx.ci.watch.measure import verdict_of
 from longctx.fixtures.records import CaseResult, PropertyFinding, VerdictWord
 from longctx.fixtures.records.report import JsonReport
 from longctx.plugins.report.document import RunSummary, document
-from longctx.plugins.report.gate_reasons import REMEDIES
 from longctx.plugins.report.html.page import page
 from longctx.plugins.report.markdown import SIGNS, markdown
-from longctx.plugins.report.sections.gates import MOST_PASSING, NO_GATE, OTHER_TESTS, run_verdict
+from longctx.plugins.report.sections.gates import MOST_PASSING, NO_GATE, OTHER_TESTS, REMEDIES, run_verdict
 from longctx.plugins.report.terminal import terminal_summary, verdict_lines
 from longctx.plugins.reports import describe_in_junit
 from tests.helpers.reports import run_summary

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longctx.fixtures.records import Case, CaseResult, Verdict
-from longctx.plugins.report.gate_reasons import reason_text
+from longctx.plugins.report.sections.gates import reason_text
 from longctx.plugins.thresholds.records import Gate
 from longctx.plugins.verdicts.evaluate import GateEvaluator, Measured
 from tests.helpers.queues import ASPECTS, LENGTHS, LEVEL, case, result, scope_of, thresholds

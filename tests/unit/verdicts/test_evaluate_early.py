@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from longctx.fixtures.records import Verdict, VerdictWord
 from longctx.plugins.evidence.effective_length import effective_length
-from longctx.plugins.report.gate_reasons import REMEDIES, reason_text
+from longctx.plugins.report.sections.gates import REMEDIES, reason_text
 from longctx.plugins.verdicts.evaluate import GateEvaluator, effective_length_verdict
 from tests.helpers.queues import ASPECTS, LENGTHS, LEVEL, case, evaluator_of, scope_of, thresholds
 

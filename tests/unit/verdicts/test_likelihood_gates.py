@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from longctx.fixtures.records import AnswerLikelihood, Case, Likelihood, Verdict
 from longctx.plugins.evidence.clusters import SampleRef
 from longctx.plugins.evidence.likelihood_estimates import LEAST_EVIDENCE_GAIN, Likelihoods, estimates
-from longctx.plugins.report.gate_reasons import reason_text
+from longctx.plugins.report.sections.gates import reason_text
 from longctx.plugins.report.sections.likelihood import likelihood
 from longctx.plugins.thresholds.records import CATEGORIES, Gate, Thresholds
 from longctx.plugins.verdicts.evaluate import Measured

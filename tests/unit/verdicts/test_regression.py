@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from longctx.fixtures.records import CaseResult, UndecidedEffect
-from longctx.plugins.report.gate_reasons import reason_text
+from longctx.plugins.report.sections.gates import reason_text
 from longctx.plugins.thresholds.records import RegressionSettings, Thresholds
 from longctx.plugins.verdicts.evaluate import GateEvaluator, blocks
 from longctx.plugins.verdicts.regression import regression_verdicts

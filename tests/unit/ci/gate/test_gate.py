@@ -17,7 +17,7 @@ import longctx
 from longctx.ci.gate.__main__ import main
 from longctx.fixtures.records.report import parse_report
 from longctx.plugins.report.document import document
-from longctx.plugins.report.sample_files import sample_lines
+from longctx.plugins.report.texts import sample_lines
 from tests.helpers.reports import run_summary
 from tests.unit.ci.gate.result_files import (
     Row,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from longctx.plugins.report.sample_files import sample_lines
+from longctx.plugins.report.texts import sample_lines
 from tests.helpers.reports import run_summary
 
 
