@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from argparse import SUPPRESS
 from collections.abc import Iterable, Sequence
@@ -25,6 +26,9 @@ from longctx.plugins.config.resolve import CONFIG_ERRORS, check_values, resolve
 from longctx.plugins.config.run import Run
 from longctx.plugins.stash import PLANNED_WORKERS, RUN
 from longctx.plugins.thresholds.records import doubtful_units
+
+# The words of -m that are no markers.
+OPERATORS = ("and", "or", "not", "True", "False", "None")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -82,7 +86,7 @@ def pytest_configure(config: pytest.Config) -> None:
                 announce=partial(announce, config),
             )
         )
-        _check_ids(config, config.stash[RUN])
+        _check_selection(config, config.stash[RUN])
     except CONFIG_ERRORS as error:
         raise usage_error(error) from error
     config.stash[PLANNED_WORKERS] = local_workers or 1
@@ -111,13 +115,18 @@ def write_lines(config: pytest.Config, lines: Iterable[str], **markup: bool) -> 
             reporter.write_line(part, **markup)
 
 
-def _check_ids(config: pytest.Config, run: Run) -> None:
-    """Raise ConfigError for an id of a case that the run does not have."""
+def _check_selection(config: pytest.Config, run: Run) -> None:
+    """Raise ConfigError for an id of a case that the run does not have, and for an unknown marker in -m."""
     ids = [case.id for case in run.cases]
     for word in config.args:
         file, _, name = word.partition("::")
         if CASES_DIRECTORY in Path(file).parts and SHORT_ID.fullmatch(name) and name not in ids:
             raise ConfigError(f"{name}: no case of this run; {known_names(name, ids)}; --collect-only -q lists the ids")
+    markers = {re.split(r"\W", line)[0] for line in config.getini("markers")}
+    markers |= {name for case in run.cases for name in (case.suite, case.category)}
+    for word in re.findall(r"\w+", config.option.markexpr or ""):
+        if word not in markers and word not in OPERATORS and "=" not in config.option.markexpr:
+            raise ConfigError(f"-m: unknown {word!r}; {known_names(word, sorted(markers))}")
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:
@@ -129,7 +138,7 @@ def pytest_report_header(config: pytest.Config) -> str | None:
     by_name = {checkpoint.path: checkpoint.warning, "--yardstick": run.yardstick_warning, "--chat": run.thought_warning}
     warnings = [f"{name}: {warning}" for name, warning in by_name.items() if warning]
     warnings += run.checkpoint_warnings
-    warnings += [f"--thresholds: {line}" for line in doubtful_units(run.thresholds)]
+    warnings += [f"--thresholds: {line}" for line in (*run.thresholds.notes, *doubtful_units(run.thresholds))]
     test_timeout = config.getoption("timeout", None) or os.environ.get("PYTEST_TIMEOUT")
     if test_timeout and config.pluginmanager.hasplugin("timeout"):
         warnings.append("timeout: pytest-timeout counts all cases of a length as one test; limit a run with --budget")

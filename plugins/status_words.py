@@ -5,12 +5,16 @@ An interrupted run ends with the number of samples that the journal has, and wit
 
 from __future__ import annotations
 
+import re
 from collections.abc import Generator, Mapping
+from difflib import get_close_matches
 from typing import Any
 
 import pytest
 
 from longctx.fixtures import interrupts
+from longctx.fixtures.lengths import format_length
+from longctx.fixtures.shown_text import known_names
 from longctx.plugins.stash import CONTROLLER, GATE_WORD, LISTED_GATES, PROPERTY_WORD, RUN
 
 Status = tuple[str, str, str | tuple[str, Mapping[str, bool]]]
@@ -124,12 +128,20 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatu
 
 
 def _nothing_selected(config: pytest.Config) -> str:
+    """Return one line about a selection that matches nothing, with the name that a word of it may stand for."""
     run, keyword, markers = config.stash[RUN], config.option.keyword, config.option.markexpr
     options = [f"{flag} {value!r}" for flag, value in (("-k", keyword), ("-m", markers)) if value]
     given = " and ".join(options) or "the command line"
+    names: set[str] = set()
+    for case in run.available:
+        names |= {case.task, case.category, format_length(case.length)}
+    near = ""
+    for word in re.findall(r"\w+", f"{keyword} {markers}"):
+        if not near and word not in names and get_close_matches(word, names):
+            near = f"{known_names(word, names)} "
     return (
         f"nothing selected: {given} matches none of the {len(run.available)} cases and {len(run.named_gates)} gates; "
-        "add --collect-only -q to list their ids"
+        f"{near}add --collect-only -q to list their ids"
     )
 
 

@@ -84,7 +84,7 @@ def compare(
     gates = tuple(gate for gate in thresholds.gates if gate.kind in COMPARED_KINDS)
     thresholds = replace(thresholds, gates=gates, floors={} if policy is None else thresholds.floors)
     pairs = pair(results, other)
-    notes = [*results.notes, *other.notes, *pairs.notes]
+    notes = [*thresholds.notes, *results.notes, *other.notes, *pairs.notes]
     if results.name == other.name and isinstance(base, str | Path):
         notes.append("BASE and CANDIDATE are the same, which is most often a wrong path")
     if policy is not None and left_out:

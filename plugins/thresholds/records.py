@@ -6,6 +6,7 @@ not have is an error too, because a misspelt key would otherwise silently have n
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -157,6 +158,8 @@ class Thresholds:
     regression: RegressionSettings = field(default_factory=RegressionSettings)
     floors: Mapping[str, float] = field(default_factory=dict)
     """The lowest acceptable scores, 0 to 100, by task."""
+    notes: tuple[str, ...] = ()
+    """One line for every key of the file that has another name now."""
 
     @property
     def own_comparisons(self) -> tuple[Gate, ...]:
@@ -194,8 +197,19 @@ Tasks = Annotated[list[str], Meta(description="a list of task names")]
 Lengths = Annotated[list[str | int], Meta(description='a list such as ["8k"]')]
 Loss = Annotated[float, Meta(ge=0.1, le=100, description="a number from 0.1 to 100")]
 Value = TypeVar("Value", bound=msgspec.Struct)
-# The keys that replaced some of older files.
-RENAMED = {"inconclusive": "undecided", "near": "about", "lost_here": "about", "underpowered": "extend and undecided"}
+# Keys of older files with the keys that replaced them, by value.
+OLD_KEYS: Mapping[tuple[str, str], Mapping[str, Mapping[str, str | bool]]] = {
+    ("[verdict]", "inconclusive"): {"fail": {}, "pass": {"undecided": "pass"}},
+    ("[verdict]", "near"): {"samples": {"about": "samples"}, "pass": {"about": "model"}},
+    ("[regression]", "inconclusive"): {"pass": {}, "fail": {"undecided": "fail"}},
+    ("[regression]", "lost_here"): {"report": {"about": "model"}, "fail": {"about": "samples"}},
+    ("[regression]", "underpowered"): {
+        "extend": {"extend": True}, "fail": {"extend": False}, "report": {"extend": False, "undecided": "pass"},
+    },
+    ("[regression]", "population"): {"True": {}},
+    ("[regression]", "clear"): {},
+}  # fmt: skip
+REMOVED = {"population": "a loss is always tested for the model", "clear": "it is always half of drop"}
 
 
 # The fields of a table have the names of its keys, in the order in which errors list them.
@@ -296,6 +310,7 @@ def load_thresholds(
         raise ThresholdsError(f"--thresholds: cannot read {path} ({error.strerror}); give a TOML file") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ThresholdsError(f"--thresholds: {path} is not TOML: {error}; write it as in thresholds.toml") from error
+    notes: list[str] = []
     try:
         file = _converted(data, _File, "the file")
         references = _references(file.reference)
@@ -304,8 +319,8 @@ def load_thresholds(
         for name in names:
             if names.count(name) > 1:
                 raise ValueError(f"two gates are named {name!r}; give each its own name")
-        verdict = _converted(file.verdict, VerdictSettings, "[verdict]")
-        regression = _converted(file.regression, RegressionSettings, "[regression]")
+        verdict = _settings(file.verdict, VerdictSettings, "[verdict]", notes)
+        regression = _settings(file.regression, RegressionSettings, "[regression]", notes)
         floors = _floors(file.floor, known_tasks)
     except ValueError as error:
         raise ThresholdsError(f"--thresholds: {path}: {error}") from error
@@ -318,7 +333,31 @@ def load_thresholds(
     for place, gate in enumerate(gates):
         settings = regression if gate.kind in COMPARED_KINDS else verdict
         gates[place] = replace(gate, undecided=gate.undecided or settings.undecided)
-    return Thresholds(references=references, gates=tuple(gates), verdict=verdict, regression=regression, floors=floors)
+    return Thresholds(
+        references=references,
+        gates=tuple(gates),
+        verdict=verdict,
+        regression=regression,
+        floors=floors,
+        notes=tuple(notes),
+    )
+
+
+def _settings(values: Any, table: type[Value], place: str, notes: list[str]) -> Value:
+    """Return a table of settings, and note its keys that have another name now."""
+    current = dict(values) if isinstance(values, dict) else values
+    for key in [key for known, key in OLD_KEYS if known == place and isinstance(current, dict) and key in current]:
+        by_value, value = OLD_KEYS[place, key], current.pop(key)
+        if str(value) not in by_value:
+            problem = f"write one of {', '.join(by_value)}"
+            if key in REMOVED:
+                problem = f"remove it, because {REMOVED[key]}"
+            raise ValueError(f"{place}: {key} is {value!r}; {problem}")
+        replaced = by_value[str(value)]
+        current = {**replaced, **current}
+        new = " and ".join(f"{name} = {json.dumps(new)}" for name, new in replaced.items()) or "the default"
+        notes.append(f"{place}: {key} = {json.dumps(value)} is an old key; write {new}")
+    return _converted(current, table, place)
 
 
 def _floors(values: Any, known_tasks: Mapping[str, str]) -> dict[str, float]:
@@ -344,8 +383,7 @@ def _converted(values: Any, table: type[Value], place: str) -> Value:
         fault = str(error)
     if unknown := re.match(r"Object contains unknown field `(.*)`$", fault, re.DOTALL):
         known = known_names(unknown[1], table.__struct_encode_fields__)
-        instead = f"write {RENAMED[unknown[1]]}" if unknown[1] in RENAMED else known
-        raise ValueError(f"{place} has an unknown key {unknown[1]!r}; {instead}")
+        raise ValueError(f"{place} has an unknown key {unknown[1]!r}; {known}")
     match = re.search(r"missing required field `(\w+)`|at `\$\.(\w+)", fault)
     assert match is not None, fault
     key = match[1] or match[2]
@@ -384,6 +422,8 @@ def _references(values: Any) -> dict[str, Reference]:
 def _gate(values: Mapping[str, Any], known_tasks: Mapping[str, str]) -> Gate:
     name = values.get("name")
     place = f"[[gate]] {name!r}" if isinstance(name, str) else "[[gate]]"
+    if values.get("kind") == "worst_phase":
+        raise ValueError(f'{place}: kind "worst_phase" was removed; remove the gate, or use kind "level"')
     kind = _converted(values, _NamedGate, place).kind
     for key in sorted(KEYS.keys() & values.keys() - set(KINDS[kind].split())):
         kinds = [other for other, keys in KINDS.items() if key in keys.split()]

@@ -106,6 +106,7 @@ def test_a_selection_of_nothing_is_no_check_that_passed(tmp_path: Path) -> None:
     )
     assert run.exit_code == pytest.ExitCode.NO_TESTS_COLLECTED
     assert "nothing selected: -k 'niah_sinlge' matches none" in run.output
+    assert "did you mean 'niah_single_" in run.output
 
 
 def test_a_file_of_the_same_name_is_no_check() -> None:

@@ -73,6 +73,7 @@ WRONG = {
     f"--model {CKPT} --tasks-file vt": "--tasks-file: ",
     f"--model {CKPT} --lengths 4k --suite ruler --tasks rerank_msmarco": "--tasks: ",
     f"--model {CKPT} --lengths 256 --tasks cwe": "cwe at 256 tokens cannot fit",
+    f"--model {CKPT} -m retrival --plan": "-m: unknown 'retrival'; did you mean 'retrieval'?",
     f"--model {CKPT} --lengths 4k 'tests_longctx/test_ruler.py::test_ruler[niah_single_2-1k]'":
         "test_ruler[niah_single_2-1k]: no case of this run; did you mean 'test_ruler[niah_single_2-4k]'?",
     f"--model {CKPT} --lengths 4k 'tests_longctx/test_ruler.py::test_ruler[nosuch-4k]'":

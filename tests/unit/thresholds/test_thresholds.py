@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from longctx.fixtures.tasks import FAMILIES
@@ -40,7 +42,7 @@ BROKEN = {
     LEVEL + "tasks = ['none']\n": "unknown task 'none'; known are niah_single_1, niah_single_2, niah_single_3, niah_",
     LEVEL + "tasks = ['vt', 'nq']\n": "tasks of rag and ruler have no common mean; write a gate for each",
     "[refs]\n": "unknown key 'refs'; known are reference, verdict, regression, floor, gate",
-    "[verdict]\nnear = 'pass'\n": "[verdict] has an unknown key 'near'; write about",
+    "[verdict]\ninconclusive = false\n": "[verdict]: inconclusive is False; write one of fail, pass",
     "[verdict]\ndrop = 2\n": "[verdict] has an unknown key 'drop'; known are confidence, zone, precision, undecided",
     "[regression]\nundecided = 'error'\n": "[regression]: undecided is 'error'; write one of pass, fail",
     "[regression]\nzone = 1\n": "[regression] has an unknown key 'zone'; known are drop, changed, undecided, about",
@@ -156,6 +158,29 @@ def test_a_threshold_that_looks_like_a_share_is_named(text: str, lines: list[str
     file = tmp_path / "gates.toml"
     file.write_text(text)
     assert doubtful_units(load_thresholds(file, known_tasks=FAMILIES)) == lines
+
+
+@pytest.mark.parametrize(
+    ("table", "key", "value", "replaced"),
+    [
+        ("verdict", "inconclusive", '"fail"', {}),
+        ("verdict", "inconclusive", '"pass"', {"undecided": "pass"}),
+        ("verdict", "near", '"pass"', {"about": "model"}),
+        ("regression", "inconclusive", '"fail"', {"undecided": "fail"}),
+        ("regression", "lost_here", '"fail"', {"about": "samples"}),
+        ("regression", "underpowered", '"report"', {"extend": False, "undecided": "pass"}),
+        ("regression", "population", "true", {}),
+    ],
+)
+def test_an_old_key_is_read_with_a_line(
+    table: str, key: str, value: str, replaced: dict[str, object], tmp_path: Path
+) -> None:
+    found = load(tmp_path, f"[{table}]\n{key} = {value}\n{LEVEL}")
+    settings = getattr(found, table)
+    assert settings == msgspec.structs.replace(type(settings)(), **replaced)
+    (line,) = found.notes
+    new = " and ".join(f"{name} = {json.dumps(to)}" for name, to in replaced.items()) or "the default"
+    assert line == f"[{table}]: {key} = {value} is an old key; write {new}"
 
 
 def test_a_gate_has_the_effect_of_its_table_unless_it_has_its_own(tmp_path: Path) -> None:
