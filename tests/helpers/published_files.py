@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -23,18 +24,19 @@ def own_caches(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mon
 
 @pytest.fixture
 def write(tmp_path: Path) -> Write:
-    """Return a function that writes JSON, JSON lines or text, or bytes as they are."""
+    """Return a function that writes JSON, JSON lines or text, compressed for `.gz`, or bytes as they are."""
 
     def put(name: str, data: Any) -> Path:
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
+        plain = name.removesuffix(".gz")
         if isinstance(data, bytes):
             content = data
-        elif name.endswith(".jsonl"):
+        elif plain.endswith(".jsonl"):
             content = "".join(json.dumps(record) + "\n" for record in data).encode()
         else:
             content = data.encode() if isinstance(data, str) else json.dumps(data).encode()
-        path.write_bytes(content)
+        path.write_bytes(gzip.compress(content) if name.endswith(".gz") and not isinstance(data, bytes) else content)
         return path
 
     return put

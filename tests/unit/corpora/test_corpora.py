@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +72,7 @@ def test_a_very_long_sentence_is_cut_between_words() -> None:
     assert [len(sentence.split()) for sentence in sentences] == [120, 120, 11]
 
 
-@pytest.mark.parametrize("name", ruler.ESSAYS)
+@pytest.mark.parametrize("name", [name + end for name in ruler.ESSAYS for end in ("", ".gz")])
 def test_essays_become_the_haystack(write: Write, tmp_path: Path, name: str) -> None:
     write(name, {"text": "One here. Two here. Three here."})
     haystack = load_corpora(tmp_path).haystack
@@ -114,13 +115,14 @@ def test_hotpot_yields_questions_that_containment_can_score(write: Write) -> Non
     assert loaded.questions == (ParagraphQuestion("h", "Where was its builder born?", ("Aln",), (0, 1), (0, 1, 2)),)
 
 
-def test_question_files_may_have_every_known_name(write: Write, tmp_path: Path) -> None:
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_question_files_may_have_every_known_name(write: Write, tmp_path: Path, suffix: str) -> None:
     for name in ruler.SQUAD:
-        path = write(name, squad(squad_item("spring")))
+        path = write(name + suffix, squad(squad_item("spring")))
         assert load_corpora(tmp_path).squad.source == "published"
         path.unlink()
     for name in ruler.HOTPOT:
-        path = write(name, [hotpot_item("Aln")])
+        path = write(name + suffix, [hotpot_item("Aln")])
         assert load_corpora(tmp_path).hotpot.source == "published"
         path.unlink()
 
@@ -151,7 +153,7 @@ def test_the_fingerprint_depends_on_the_content_and_not_on_the_place(write: Writ
     first = fingerprint()
     assert first != load_corpora(None).fingerprint
     path.unlink()
-    path = write("essays/PaulGrahamEssays.json", {"text": "One here."})
+    path = write("essays/PaulGrahamEssays.json.gz", {"text": "One here."})
     assert fingerprint() == first
     path.unlink()
     write("PaulGrahamEssays.json", {"text": "Two here."})
@@ -174,6 +176,8 @@ def test_a_directory_without_a_known_file_is_an_error(write: Write, tmp_path: Pa
     [
         ("haystack", "PaulGrahamEssays.json", b'{"text": "torn', "Unterminated string"),
         ("haystack", "PaulGrahamEssays.json", b"\xff\xfe\xfa", "codec can't decode"),
+        ("haystack", "PaulGrahamEssays.json.gz", b"plain", "Not a gzipped file"),
+        ("haystack", "PaulGrahamEssays.json.gz", gzip.compress(b"{}" * 99, mtime=0)[:-9], "ended before"),
         ("haystack", "PaulGrahamEssays.json", {"title": "x"}, "no text"),
         ("haystack", "PaulGrahamEssays.json", ["x"], "no text"),
         ("haystack", "PaulGrahamEssays.json", {"text": "  "}, "text without a sentence"),

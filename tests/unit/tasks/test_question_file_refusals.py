@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -195,17 +196,22 @@ ROW = json.dumps(ROWS[0]).encode()
             ROW.decode().replace("red", "\u00e9").encode("latin-1"),
             "line 1: byte 0xe9 is not UTF-8, perhaps Latin-1",
         ),
-        ("r.jsonl", b"PK\x03\x04x", "r.jsonl, line 1: cut off, or no JSON object; give one JSON object per line"),
+        ("r.jsonl", ROW.decode().encode("utf-16-be"), "r.jsonl: is UTF-16 or no text at all, not UTF-8"),
+        ("r.jsonl", gzip.compress(ROW, mtime=0), "r.jsonl: is packed with gzip; end its name with .gz"),
+        ("r.jsonl", b"PK\x03\x04x", "r.jsonl: is an archive or an Excel file"),
+        ("r.jsonl", b"version https://git-lfs.github.com/spec/v1\n", "is a pointer of Git LFS; git lfs pull gets it"),
+        ("r.jsonl.gz", ROW, "r.jsonl.gz: Not a gzipped file"),
         ("r.csv", b"doc,q,a\nx,y,z\n\nx,y\n", "r.csv, line 4: 2 cells, but the header has 3; give a header"),
         ("r.csv", b'doc,q,a\n"x\ny",y,z\nx,y,z,\n', "r.csv, line 4: 4 cells, but the header has 3"),
-        ("r.csv", b"doc,q,q\nx,y,z\n", "r.csv, line 1: the header has a name twice"),
+        ("r.csv", b"doc,q,q\nx,y,z\n", "r.csv, line 1: the header has 'q' twice"),
         ("r.csv", b'doc,q,a\nx,y,"z\n', "r.csv, line 2: unexpected end of data"),
         ("r.csv", b"doc,q,a\nx,y,caf\xe9\n", "r.csv, line 2: byte 0xe9 is not UTF-8, perhaps Latin-1; give a header"),
-        ("r.csv", b"doc;q;a\nx;y;z\n", "r.csv, line 2: no field 'doc'; the row has 'doc;q;a'"),
+        ("r.csv", b"doc;q;a\nx;y;z\n", "r.csv, line 1: cells stand between ';', not ','"),
         ("r.csv", b"doc,q,a\n", "r.csv: no record; give a header and rows with as many cells"),
         ("r.tsv", b'doc\tq\ta\n"x" y\ty\tz\n', "r.tsv, line 2: ' ' expected after '\"'"),
         ("r.parquet", b"x", "r.parquet: cannot be read (ArrowInvalid: Parquet file size is 1 bytes"),
-        ("r.xlsx", b"x", "r.xlsx: unknown format '.xlsx'; set format to one of jsonl, json, parquet, csv, tsv"),
+        ("r.xlsx", b"x", "r.xlsx: unknown format '.xlsx'; save the sheet as CSV in UTF-8"),
+        ("r.txt", b"x", "r.txt: unknown format '.txt'; set format to one of jsonl, json, parquet, csv, tsv"),
     ],
 )
 def test_a_file_of_another_form_is_named_with_its_place(tmp_path: Path, name: str, content: bytes, said: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Mapping
 from contextlib import nullcontext
@@ -60,6 +61,7 @@ def test_every_format_gives_the_same_samples(tmp_path: Path, name: str) -> None:
     [
         ("r.json", b"\xef\xbb\xbf" + b"\n".join(json.dumps({**row, "meta": [{"q": "W"}]}).encode() for row in ROWS)),
         ("r.jsonl", b" \n" + json.dumps(ROWS, indent=1).encode()),
+        ("r.json.gz", gzip.compress(json.dumps(ROWS).encode(), mtime=0)),
         (
             "r.CSV",
             b"\xef\xbb\xbfdoc,q,a\r\n"
