@@ -169,10 +169,7 @@ def _model_in(directory: Path, option: str) -> Path:
 
 
 def fingerprint_of(path: Path, *, option: str, options: Sequence[str]) -> str:
-    """Return the fingerprint of a checkpoint, or of what a run with `options` makes it of.
-
-    That is an adapter or a raw checkpoint. Raises CheckpointError.
-    """
+    """Return the fingerprint of a checkpoint, adapter or raw checkpoint, as a run with `options` reads it."""
     source = source_in(path, options)
     if source is not None:
         return source.fingerprint

@@ -87,10 +87,7 @@ class _LaunchedJobs:
     def execute(
         self, command: Sequence[str], *, report: Path, log: Path, environment: Mapping[str, str] | None
     ) -> Ended:
-        """Run the command as a job, and as another one if that is lost; raises Cancelled.
-
-        A job continues from the journal where the last one stopped.
-        """
+        """Run the command as a job, and as another one, which continues, if that is lost; raises Cancelled."""
         log.write_bytes(b"")
         for number in range(1, MAX_LAUNCHES + 1):
             job = _Job(

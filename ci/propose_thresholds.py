@@ -185,10 +185,7 @@ def _threshold(scores: Sequence[_Score]) -> float:
 
 
 def _floors(reports: Sequence[JsonReport]) -> list[str]:
-    """Return the [floor] table of all tasks that were never near 0.
-
-    A floor holds at every length, so the weakest length decides it.
-    """
+    """Return the [floor] table of tasks that were never near 0; a floor holds at all lengths: the weakest decides."""
     lows: dict[str, list[tuple[float, int]]] = {}
     for case in (case for report in reports for case in report.cases):
         if case.interval is not None:

@@ -32,10 +32,7 @@ class RunFile:
     """The tables by name; the keys outside of all tables are in the one without a name."""
 
     def options(self, table: str, options: Iterable[Option]) -> Iterator[tuple[Option, list[str]]]:
-        """Yield the options that a table sets, each with its words of the command line.
-
-        Raises RunFileError for an unknown key or a value of another type.
-        """
+        """Yield the options that a table sets, each with its words; raise RunFileError for an unknown key or type."""
         known = {option.file_key: option for option in options if option.table == table and option.key is not None}
         for key, value in self.tables.get(table, {}).items():
             if key not in known:

@@ -143,10 +143,7 @@ def start(
 
 
 def wait(process: Supervised, cancelled: threading.Event) -> int:
-    """Return the exit code of a process when it ends; raise Cancelled, after stopping it, if `cancelled` is set.
-
-    Whatever else ends the wait stops the process too.
-    """
+    """Return the exit code of a process when it ends; stop it, and raise Cancelled, if `cancelled` is set."""
     try:
         while not cancelled.is_set():
             with contextlib.suppress(subprocess.TimeoutExpired):

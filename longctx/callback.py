@@ -52,10 +52,7 @@ class LongContextCallback(TrainerCallback):
         return self.trainer.accelerator.unwrap_model(self.trainer.model)
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **others: Any) -> None:
-        """Measure after every N-th step, in the first process only; the others wait at their next exchange.
-
-        A measurement that fails is a warning.
-        """
+        """Measure after every N-th step, in the first process; a measurement that fails is a warning."""
         step = state.global_step
         if step % self.every_steps or not state.is_world_process_zero:
             return

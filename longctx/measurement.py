@@ -178,10 +178,7 @@ def _arguments(model: str, options: Mapping[str, Any], *, in_memory: bool) -> Na
 
 
 def _save_description(model: Any, tokenizer: Any, folder: Path, *, name: str) -> Checkpoint:
-    """Save config and tokenizer of a model, from which prompts are made, and return its checkpoint record.
-
-    Raises TypeError for a model or a tokenizer that is none of transformers.
-    """
+    """Save config and tokenizer of a model, and return its checkpoint record; raise TypeError for any other object."""
     if not hasattr(model, "config") or not hasattr(model, "generate"):
         raise TypeError(f"model: {type(model).__name__} is no causal language model of transformers, and no path")
     if not hasattr(tokenizer, "save_pretrained"):

@@ -76,10 +76,7 @@ def write_round(
 
 
 def write_result(bisection: Bisection, edge: Edge, confirmation: Confirmation | None) -> list[str]:
-    """Write all files for the last time, and return the final lines for the terminal.
-
-    Without a confirmation nothing is shown.
-    """
+    """Write all files for the last time, and return the final lines; without a confirmation nothing is shown."""
     steps = bisection.steps
     more: dict[str, Any] = {
         "ended": True, "first_bad": None, "last_good": None, "probability": None, "range": None, "most_likely": None,

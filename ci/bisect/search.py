@@ -208,10 +208,7 @@ class _Search:
         return begins
 
     def _certain_edge(self) -> tuple[int, int] | None:
-        """Return the positions before and behind the step at which the loss surely began, None if there is none.
-
-        Only skipped steps lie between them.
-        """
+        """Return the positions around the step at which the loss surely began, only skipped ones between, or None."""
         begins = self._begins()
         measurable = [position for position in range(self._last + 1) if not self._is_skipped(position)]
         for low, high in itertools.pairwise(measurable):
@@ -258,10 +255,7 @@ class _Search:
         return position in self.results and bool(self.results[position].reason)
 
     def _next_samples(self, position: int) -> int | None:
-        """Return how many telling samples a step should have answered after its next measurement.
-
-        None means that it cannot answer more.
-        """
+        """Return how many telling samples a step should have answered next; None if it cannot answer more."""
         result = self.results.get(position)
         if result is None:
             return min(FIRST_SAMPLES, self._steps.telling)

@@ -152,10 +152,7 @@ class AlertText:
         return shlex.join([*words, f"{run}/*[0-9]*"])
 
     def _diagnosis_command(self, alert: Alert) -> str:
-        """Return the command that looks for the cause of the worst case; empty without two checkpoints on disk.
-
-        It compares the neighbours that a search has named, which differ least, or else those that were measured.
-        """
+        """Return the command that compares the neighbours of a found step, or else the measured ones; or nothing."""
         pairs = [] if alert.culprit is None else [(alert.culprit.last_good_path, alert.culprit.last_path)]
         goods = [alert.last_good.checkpoint] if alert.last_good else []
         pairs += [(good, _failed_checkpoint(alert)) for good in (*goods, alert.first.compared_with or "")]

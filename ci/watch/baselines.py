@@ -76,10 +76,7 @@ class Baselines:
         return replace(self._measured(LAST_GOOD, good), candidates=len(earlier))
 
     def _is_better(self, good: WatchedCheckpoint, anchor: ComparedCheckpoint) -> bool:
-        """Return False if a measured checkpoint is known to exceed the anchor by less than the allowed loss.
-
-        An anchor that is gone shows nothing.
-        """
+        """Return False if a measured checkpoint is known to exceed the anchor by less than the allowed loss."""
         points = [panel.points for panel in good.panels.values() if panel.points is not None]
         if good.anchor != anchor.name or not points or anchor.argument is None:
             return True

@@ -42,10 +42,7 @@ class Gap:
 def find_gap(
     alert: Alert, measurements: Sequence[WatchedCheckpoint], on_disk: Sequence[CompleteCheckpoint]
 ) -> Gap | None:
-    """Return the skipped steps in which an alert's loss may have begun, between the nearest checkpoints on disk.
-
-    Returns None if no step was skipped, or if no checkpoint before or after them is left.
-    """
+    """Return the skipped steps in which an alert's loss may have begun, between checkpoints on disk, or None."""
     left = {(str(candidate.step.path), candidate.fingerprint) for candidate in on_disk}
     goods = [known for known in passing_steps(alert, measurements) if known.key in left]
     bads = [known for known in alert.steps if known.key in left]
@@ -78,10 +75,7 @@ def due_search(
 
 
 def searched_cases(cases: Mapping[str, CaseOutcome]) -> list[str]:
-    """Return the cases to search on: the worst one, and those of its length that failed in the same gate.
-
-    Their mean has one baseline comparison.
-    """
+    """Return the worst case, and those of its length that failed in the same gate: their mean has one comparison."""
     worst, *others = cases
     searched = [worst]
     for name in others:
@@ -94,10 +88,7 @@ def searched_cases(cases: Mapping[str, CaseOutcome]) -> list[str]:
 def search_words(
     cases: Sequence[str], good: WatchedCheckpoint, bad: WatchedCheckpoint, options: Sequence[str], out: Path
 ) -> list[str]:
-    """Return the command that searches between two checkpoints, up to its last option, --checkpoints.
-
-    `options` are those of the watch's runs, of which a search refuses some.
-    """
+    """Return the command that searches between two checkpoints; `options` are those of the watch's runs."""
     words = ["longctx", "bisect", "--good", good.checkpoint, "--bad", bad.checkpoint, "--out", str(out)]
     for case in cases:
         words += ["--case", case]
@@ -110,10 +101,7 @@ def search_words(
 def run_search(
     alert: Alert, gap: Gap, options: Sequence[str], folder: Path, processes: LocalProcesses, gpus: Sequence[str]
 ) -> Search:
-    """Run `longctx bisect` on a gap, in the folder of the alert.
-
-    The same call continues a search that was stopped. `options` are those of the watch's runs.
-    """
+    """Run `longctx bisect` on a gap, in the folder of the alert; the same call continues a search that was stopped."""
     folder.mkdir(parents=True, exist_ok=True)
     # A file of the current directory could ask for other cases.
     config = folder / "bisect.toml"

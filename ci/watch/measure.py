@@ -122,10 +122,7 @@ class SuiteRunner:
         return result
 
     def _more_samples(self, report: JsonReport, baseline: ComparedCheckpoint | None) -> int | None:
-        """Return twice the samples of a comparison that suspects a loss; None if it suspects none that is news.
-
-        Also None if the baseline cannot answer any more, or there are no more samples.
-        """
+        """Return twice the samples of a comparison with a suspected loss that is news and has more samples, or None."""
         if baseline is None or not baseline.can_answer:
             return None
         suspected = {case for gate in report.gates if gate.suspected for case in gate.cases}

@@ -97,10 +97,7 @@ def facts(notice: Notice) -> dict[str, str]:
 
 
 def read_on_failure(values: Sequence[str]) -> tuple[bool, str | None]:
-    """Return True if a search is asked for, and the shell command to run; raise ValueError with one line.
-
-    The shell has to parse the command, and to know its first program.
-    """
+    """Return True if a search is asked for, and the command, which the shell must know; raise ValueError."""
     commands = [value for value in values if value != SEARCH]
     if len(commands) > 1:
         raise ValueError(

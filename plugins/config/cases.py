@@ -40,10 +40,7 @@ def parse_lengths(text: str) -> tuple[int, ...]:
 
 
 def choose_lengths(options: Options, claimed_length: int | None, materials: Materials) -> tuple[int, ...]:
-    """Return the lengths of a run: those of --lengths, all of prepared samples, or those of its tasks up to the claim.
-
-    Raises ConfigError for lengths that prepared samples do not have.
-    """
+    """Return the lengths of --lengths, of prepared samples, or of the tasks up to the claim; raise ConfigError."""
     if options.samples_from is not None:
         return _prepared_lengths(options, materials)
     if options.lengths:

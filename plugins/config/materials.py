@@ -74,10 +74,7 @@ def load_materials(options: Options) -> Materials:
 
 
 def scored_by(options: Options) -> tuple[str, ...]:
-    """Return the parts of a fingerprint that decide a score besides the answer and the task's own code.
-
-    Raises JudgeError for an unusable judge and CheckpointError for an unusable entailment model.
-    """
+    """Return what decides a score besides the answer and the task's code; raise JudgeError or CheckpointError."""
     if options.judge_url and not options.judge_model:
         raise JudgeError("--judge-url: no judge was named; give --judge-model too")
     judge, entailment = _settings(options), ""

@@ -178,10 +178,7 @@ def load_formatter(
 
 
 def _checkpoint_path(invocation: Invocation, model: str, *, option: str) -> str:
-    """Return a checkpoint's absolute path: of a directory, a hub model in the local cache, or a calibration checkpoint.
-
-    A calibration checkpoint is built unless it was built before.
-    """
+    """Return a checkpoint's path: of a directory, a cached hub model, or a calibration checkpoint, which is built."""
     if not model.startswith(CALIBRATION):
         path = str(invocation.path(model))
         snapshot = None if os.path.exists(path) else cached_snapshot(model)

@@ -115,10 +115,7 @@ def is_on_disk(checkpoint: Checkpoint) -> bool:
 
 
 def open_endpoint(run: Run, invocation: Invocation, baseline: Checkpoint | None = None) -> Endpoint:
-    """Return the facts about the server of the model, or of a baseline; --serve starts it first.
-
-    Raises EngineError, ServeError, and TimeUp if the run's budget ends before the server has answered.
-    """
+    """Return the facts about the server of the model, or of a baseline; raise EngineError, ServeError or TimeUp."""
     options, checkpoint = run.options, baseline or run.checkpoint
     url, started, deadline = options.base_url, None, run.deadline
     given, served_name = options.model, options.served_model
@@ -209,10 +206,7 @@ def _notes(endpoint: Endpoint, checkpoint: Checkpoint, formatter: PromptFormatte
 def _start_server(
     run: Run, checkpoint: Checkpoint, invocation: Invocation, *, is_baseline: bool
 ) -> tuple[str, StartedServer]:
-    """Run the command of --serve until the server is ready, and return the server's URL and its process.
-
-    Raises EngineError if the checkpoint was replaced while the server loaded it.
-    """
+    """Run --serve until it is ready, and return its URL and process; raise EngineError if the checkpoint changed."""
     options, budget = run.options, TimeBudget(run.deadline)
     port = free_port()
     model = checkpoint.path if is_on_disk(checkpoint) else options.model
@@ -235,10 +229,7 @@ def _start_server(
 
 
 def with_baseline_server(run: Run, invocation: Invocation, checkpoint: Checkpoint, formatter: PromptFormatter) -> Run:
-    """Return a run whose baseline has the server of --baseline-url, or takes turns with the model's own server.
-
-    Raises EngineError and TimeUp for a --baseline-url that does not serve.
-    """
+    """Return a run whose baseline has the server of --baseline-url, or takes turns with the model's own one."""
     if run.options.baseline_url is not None:
         endpoint = open_endpoint(run, invocation, checkpoint)
         return replace(run, baseline_endpoint=with_canaries(run, endpoint, formatter))
@@ -307,10 +298,7 @@ def check_context(endpoint: Endpoint, lengths: Sequence[int], options: Options) 
 
 
 def _prompt_encoder(options: Options, formatter: PromptFormatter) -> Callable[[str], Sequence[int]]:
-    """Return the function that turns a text into the token ids that the server should count for it.
-
-    With the chat API the text is a user's turn in the chat template.
-    """
+    """Return the function that makes the token ids that the server counts for a text, or for a user's turn."""
     if options.api == "chat":
         return lambda text: formatter.prompt(text, "", generation_tokens=1).token_ids
     return lambda text: list(formatter.tokenizer(text, add_special_tokens=True, verbose=False)["input_ids"])

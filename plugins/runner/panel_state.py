@@ -116,10 +116,7 @@ class PanelState:
         }
 
     def status(self, panel: Panel, *, failed: Collection[str] | None = None) -> PanelStatus:
-        """Return the panel's status after the last refresh.
-
-        `failed` are the ids of cases to leave aside, by default those that failed according to the journal.
-        """
+        """Return the status after the last refresh, without the `failed` cases, by default those of the journal."""
         return self._status(panel, failed, self._shared_looks().get((panel.family, panel.length), {}))
 
     def doubtful_panels(self) -> list[Panel]:

@@ -141,10 +141,7 @@ def fails(run: Run, evaluation: Evaluation) -> bool:
 
 
 def journal_subject(run: Run, role: ModelRole = "model", execution: Mapping[str, str] | None = None) -> Subject:
-    """Return the name under which the journal keeps the results of the model or of a baseline checkpoint.
-
-    Without `execution` it is worked out for this machine; raises EngineError.
-    """
+    """Return the journal's name for a model's results in an execution, by default this machine's; raise EngineError."""
     checkpoint, name = run.checkpoint, run.options.model
     if role == "baseline":
         assert run.baseline is not None
@@ -156,10 +153,7 @@ def journal_subject(run: Run, role: ModelRole = "model", execution: Mapping[str,
 
 
 def _open_panel_state(run: Run, selected: Sequence[Case], executions: Executions | None = None) -> PanelState:
-    """Open the run's journals for reading; raise EngineError.
-
-    `executions` are those of the workers, which may be on other machines; without them, those of this machine.
-    """
+    """Open the run's journals, by the workers' `executions` or else this machine's; raise EngineError."""
     directory, known = Path(run.options.journal), executions or {}
     journals: dict[ModelRole, Journal] = {
         "model": Journal(directory, journal_subject(run, "model", known.get("model")), run=run.id)

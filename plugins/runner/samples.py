@@ -110,10 +110,7 @@ class SampleBuilder:
         return task.sample(case.length, index, seed=self.seed, tokenizer=self.formatters[0], corpora=self.corpora)
 
     def begin(self, panel: Panel, samples: Mapping[str, SampleRef], *, with_gold: bool = False) -> Future[Built]:
-        """Start to build these samples, given by journal key, in the background; `with_gold` fills `Job.gold`.
-
-        Raises EngineError if the tokenizer cannot be loaded, which is no fault of a sample.
-        """
+        """Start to build samples, by journal key, in the background; raise EngineError without a tokenizer."""
         _ = self.formatters
         return self._thread.submit(self._build, panel, tuple(samples.items()), with_gold)
 

@@ -144,10 +144,7 @@ def start_worker(run: Run, selected: Sequence[Case], engines: Engines, *, parent
 
 
 def _load_formatters(run: Run) -> tuple[PromptFormatter, PromptFormatter | None]:
-    """Return the model's formatter, and that of a baseline with another tokenizer.
-
-    Raises EngineError if the model's is not the one that the run began with.
-    """
+    """Return the formatters of the model, which must be as the run began, and of a baseline with another tokenizer."""
     problem = replaced(run.checkpoint, "its tokenizer or chat template", "--model")
     try:
         formatter = load_formatter(run.options, run.options.model_path, run.endpoint)
@@ -162,10 +159,7 @@ def _load_formatters(run: Run) -> tuple[PromptFormatter, PromptFormatter | None]
 
 
 def _assistants(run: Run) -> Assistants:
-    """Return the judges of the run, none for one that only inspects.
-
-    Raises JournalError if a judge is unreachable, and EngineError if the entailment model is another one.
-    """
+    """Return the judges of the run, none for one that only inspects; raise JournalError or EngineError."""
     if run.options.preflight:
         return Assistants()
     if scored_by(run.options) != run.scorers:

@@ -501,10 +501,7 @@ class Worker:
 
 
 def _most_batches_ahead(wanted: int, batch_size: int, workers: int) -> int:
-    """Return how many batches a worker may claim in advance.
-
-    `wanted` is the number of samples that the panel still needs, `workers` that of the known workers.
-    """
+    """Return how many batches to claim in advance of the `wanted` samples, which `workers` known workers share."""
     if wanted > FEW_SAMPLES_LEFT:
         return MOST_BATCHES_AHEAD
     batches_per_worker = wanted / (workers * batch_size) / UNKNOWN_WORKERS_FACTOR
