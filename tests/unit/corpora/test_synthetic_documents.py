@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,8 +14,8 @@ from longctx.fixtures.corpora.synthetic.archive import archive_set
 from longctx.fixtures.corpora.synthetic.chronicle_questions import FEWEST_PARAGRAPHS, _plot_questions
 from longctx.fixtures.corpora.synthetic.chronicles import SETTINGS, Chronicle
 from longctx.fixtures.corpora.synthetic.keyed_random import KeyedRandom
-from longctx.fixtures.corpora.synthetic.sentences import FormFields, date_form
-from longctx.fixtures.corpora.synthetic.summaries import EVENTS_FILE, _make_plot
+from longctx.fixtures.corpora.synthetic.sentences import FormFields, data_file, date_form
+from longctx.fixtures.corpora.synthetic.summaries import _make_plot
 from longctx.fixtures.corpora.synthetic.world import World
 from longctx.fixtures.scoring.synthetic import split_sentences, summary_score, tells
 from longctx.fixtures.words import contains_words
@@ -25,7 +24,7 @@ from tests.helpers.solvers import share
 WORLD = World(0)
 # About 4K tokens.
 PARAGRAPHS = 32
-KINDS = tomllib.loads(EVENTS_FILE.read_text("ascii"))
+KINDS = data_file("summary_events")
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from longctx.fixtures.corpora.synthetic.archive import SHAPES, _class_rule, archive_set
+from longctx.fixtures.corpora.synthetic.archive import SHAPES, _things_and_matters, archive_set
 from longctx.fixtures.corpora.synthetic.world import World
 
 WORLD = World(0)
@@ -46,15 +46,15 @@ def test_sets_are_balanced_distinct_and_of_the_published_sizes(name: str) -> Non
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_the_class_rule_gives_every_label(name: str) -> None:
-    rule = _class_rule(WORLD, name)
-    group_of = {noun: group for group, nouns in enumerate(rule.things) for noun in nouns}
-    assert len(group_of) == sum(map(len, rule.things)), "a thing of two groups"
+    things, matters = _things_and_matters(WORLD, name)
+    group_of = {noun: group for group, nouns in enumerate(things) for noun in nouns}
+    assert len(group_of) == sum(map(len, things)), "a thing of two groups"
     for shot in archive_set(name).test[:100]:
         nouns = [word for word in re.findall(r"[a-z]+", shot.text) if word in group_of]
         labels = {
-            group_of[noun] * len(rule.matters) + matter
+            group_of[noun] * len(matters) + matter
             for noun in nouns
-            for matter, forms in enumerate(rule.matters)
+            for matter, forms in enumerate(matters)
             if any(states(shot.text, form, noun) for form in forms)
         }
         assert labels == {shot.label}, shot
