@@ -17,7 +17,6 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -144,7 +143,7 @@ def _measure(folder: Path, options: Sequence[str], sides: Sides) -> tuple[str, S
         files = ["--journal", f"{file}-journal", "--samples-jsonl", f"{file}.jsonl"]
         run = run_suite(
             [*options, *baseline, *own, *files], report=file.with_suffix(".json"),
-            log=file.with_suffix(".log"), fingerprints=(), executor=LocalProcesses(cancelled=threading.Event()),
+            log=file.with_suffix(".log"), fingerprints=(), executor=LocalProcesses(),
             again=True,
         )  # fmt: skip
         if _error(run) is not None:

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
-from longctx.ci.suite_process import POLL_SECONDS, Cancelled, Ended, Executor, LocalProcesses, start
+from longctx.ci.suite_process import POLL_SECONDS, Cancelled, Ended, Executor, LocalProcesses, log_lines, start
 from longctx.fixtures.atomic_files import write_file
 from longctx.fixtures.supervisor import job_command
 
@@ -167,8 +167,7 @@ class _Job:
     @property
     def last_line(self) -> str:
         """The last line that the launching program has printed."""
-        lines = [line.strip() for line in self._launch_log.read_text(encoding="utf-8", errors="replace").splitlines()]
-        return next((line for line in reversed(lines) if line), "no output")
+        return log_lines(self._launch_log)[-1]
 
     @property
     def what_happened(self) -> str:

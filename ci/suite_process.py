@@ -116,11 +116,16 @@ def _read_run(ended: Ended, partial: Path, *, report: Path, log: Path, fingerpri
     if written is not None or ended.reason:
         return SuiteRun(exit_code=exit_code, report=written, reason="" if written else ended.reason)
     # pytest's last line that begins with ERROR, or else the last line of its output.
-    lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines()]
+    lines = log_lines(log)
     errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")]
-    last = next((line for line in reversed(lines) if line), "no output")
-    reason = errors[-1] if errors else f"pytest ended with code {exit_code}: {last} (more in {log})"
+    reason = errors[-1] if errors else f"pytest ended with code {exit_code}: {lines[-1]} (more in {log})"
     return SuiteRun(exit_code=exit_code, report=None, reason=reason)
+
+
+def log_lines(log: Path) -> list[str]:
+    """Return the lines of a log that are not blank; one line that says so if there is none."""
+    lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines()]
+    return [line for line in lines if line] or ["no output"]
 
 
 def start(
@@ -134,11 +139,8 @@ def start(
 
     `output` is the file descriptor for its output. Variables of a pytest around this process are not inherited.
     """
-    variables = dict(os.environ)
-    for name in os.environ:
-        if name.startswith("PYTEST_"):
-            del variables[name]
-    variables.update(environment or {})
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    variables = inherited | dict(environment or {})
     return Supervised(command, output=output, environment=variables, first_signal=first_signal)
 
 

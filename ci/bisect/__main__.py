@@ -18,7 +18,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 
 from longctx.ci.bisect.compare import Suite
 from longctx.ci.bisect.endpoints import EndpointsError, choose_cases, measure_endpoints
@@ -55,7 +54,7 @@ class Arguments:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command: print every step's verdict, write the page, the data and the chart, and return the exit code."""
-    signal.signal(signal.SIGTERM, _interrupt)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         parsed = _parse(sys.argv[1:] if arguments is None else arguments)
         with parsed.suite.execution:
@@ -68,10 +67,6 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         report_wrong_use("stopped; the same command continues")
         return INTERRUPTED
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
 
 
 def _parse(arguments: list[str]) -> Arguments:

@@ -20,7 +20,6 @@ import re
 import signal
 import sys
 from pathlib import Path
-from types import FrameType
 
 from longctx.ci.checkpoint_dirs import StepReader
 from longctx.ci.launch import read_execution
@@ -38,10 +37,6 @@ from longctx.plugins.config.options import add_own_options, check_own_values
 SECONDS = {"s": 1, "m": 60, "h": 3600}
 
 
-class Stop(BaseException):
-    """A signal to end; raised through any wait."""
-
-
 def main(arguments: list[str] | None = None) -> int:
     """Run the command until it is stopped, and return its exit code."""
     try:
@@ -50,11 +45,11 @@ def main(arguments: list[str] | None = None) -> int:
     except ValueError as error:
         return report_wrong_use(str(error))
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, _stop)
+        signal.signal(number, signal.default_int_handler)
     try:
         with locked(lock, settings.out, waits=not settings.once, show=print_timed) as holds:
             return _watch(settings) if holds else 0
-    except Stop:
+    except KeyboardInterrupt:
         print_timed("stopped; the same command continues")
         return 0
     except BrokenPipeError:
@@ -75,16 +70,12 @@ def _watch(settings: WatchSettings) -> int:
         known = len(watch.history.measurements)
         print_timed(f"watching {settings.directory}" + (f", {known} measured before" if known else ""))
         watch.run()
-    except Stop:
+    except KeyboardInterrupt:
         watch.print_summary()
         print_timed("stopped; the same command continues")
     else:
         watch.print_summary()
     return watch.exit_code
-
-
-def _stop(number: int, frame: FrameType | None) -> None:
-    raise Stop
 
 
 def _parse(arguments: list[str]) -> WatchSettings:

@@ -13,7 +13,7 @@ from msgspec import structs
 
 from longctx.ci.checkpoint_dirs import Step
 from longctx.ci.suite_options import without_options
-from longctx.ci.suite_process import LocalProcesses
+from longctx.ci.suite_process import LocalProcesses, log_lines
 from longctx.ci.watch.alerts import Alert, passing_steps
 from longctx.ci.watch.checkpoint_watcher import CompleteCheckpoint
 from longctx.ci.watch.history import Search, WatchedCheckpoint
@@ -116,8 +116,9 @@ def run_search(
     ended = processes.execute(
         [sys.executable, "-P", "-m", *words, *patterns], report=result, log=log, environment=environment
     )  # fmt: skip
+    last = one_line(log_lines(log)[-1], LINE_CHARACTERS)
     good, bad = gap.ends
-    made = Search(good=good, bad=bad, cases=tuple(cases), exit_code=ended.exit_code, line=_last_line(log))
+    made = Search(good=good, bad=bad, cases=tuple(cases), exit_code=ended.exit_code, line=last)
     try:
         document = json.loads(read_outside(result))
     except (OSError, ValueError):
@@ -127,8 +128,3 @@ def run_search(
     return structs.replace(
         made, line=document["words"][0], checkpoints=len(document["steps"]), **(document["found"] or {})
     )  # fmt: skip
-
-
-def _last_line(log: Path) -> str:
-    lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
-    return one_line(lines[-1] if lines else f"no output in {log}", LINE_CHARACTERS)

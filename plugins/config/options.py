@@ -515,12 +515,11 @@ def run_parser(prog: str, description: str = "") -> CommandParser:
 
 def add_own_options(parser: ArgumentParser, command: Literal["watch", "bisect"]) -> None:
     """Declare a command's own options and --config."""
-    alternatives = None
-    for option in declared_by(command):
-        if option.is_alternative:
-            alternatives = alternatives or parser.add_mutually_exclusive_group()
-        declare((alternatives if alternatives and option.is_alternative else parser).add_argument, [option])
-    declare(parser.add_argument, declared_by("command"))
+    options = (*declared_by(command), *declared_by("command"))
+    has_alternatives = any(option.is_alternative for option in options)
+    alternatives = parser.add_mutually_exclusive_group() if has_alternatives else parser
+    for option in options:
+        declare((alternatives if option.is_alternative else parser).add_argument, [option])
 
 
 def check_own_values(arguments: Any, command: Literal["watch", "bisect"]) -> None:
