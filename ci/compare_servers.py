@@ -142,9 +142,8 @@ def _measure(folder: Path, options: Sequence[str], sides: Sides) -> tuple[str, S
         file = folder / name
         files = ["--journal", f"{file}-journal", "--samples-jsonl", f"{file}.jsonl"]
         run = run_suite(
-            [*options, *baseline, *own, *files], report=file.with_suffix(".json"),
-            log=file.with_suffix(".log"), fingerprints=(), executor=LocalProcesses(),
-            again=True,
+            [*options, *baseline, *own, *files], report=file.with_suffix(".json"), fingerprints=(),
+            executor=LocalProcesses(), again=True,
         )  # fmt: skip
         if _error(run) is not None:
             break

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
-from longctx.ci.suite_process import POLL_SECONDS, Cancelled, Ended, Executor, LocalProcesses, log_lines, start
+from longctx.ci.suite_process import POLL_SECONDS, Cancelled, Ended, Executor, LocalProcesses, log_lines, log_of, start
 from longctx.fixtures.atomic_files import write_file
 from longctx.fixtures.supervisor import job_command
 
@@ -84,10 +84,9 @@ class _LaunchedJobs:
     cancelled: threading.Event
     """Set by another thread to cancel all jobs."""
 
-    def execute(
-        self, command: Sequence[str], *, report: Path, log: Path, environment: Mapping[str, str] | None
-    ) -> Ended:
+    def execute(self, command: Sequence[str], *, report: Path, environment: Mapping[str, str] | None) -> Ended:
         """Run the command as a job, and as another one, which continues, if that is lost; raises Cancelled."""
+        log = log_of(report)
         log.write_bytes(b"")
         for number in range(1, MAX_LAUNCHES + 1):
             job = _Job(

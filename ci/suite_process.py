@@ -52,10 +52,8 @@ class Ended:
 class Executor(Protocol):
     """A way to run a command until it ends."""
 
-    def execute(
-        self, command: Sequence[str], *, report: Path, log: Path, environment: Mapping[str, str] | None
-    ) -> Ended:
-        """Run the command, with its output in `log`. `report` is the run's own file, whose name no other run has."""
+    def execute(self, command: Sequence[str], *, report: Path, environment: Mapping[str, str] | None) -> Ended:
+        """Run the command, with its output beside `report`, the run's own file, whose name no other run has."""
         ...
 
 
@@ -66,11 +64,10 @@ class LocalProcesses:
     cancelled: threading.Event = field(default_factory=threading.Event)
     """Set by another thread to stop all commands."""
 
-    def execute(
-        self, command: Sequence[str], *, report: Path, log: Path, environment: Mapping[str, str] | None
-    ) -> Ended:
+    def execute(self, command: Sequence[str], *, report: Path, environment: Mapping[str, str] | None) -> Ended:
         """Run the command as a process, and stop it if this call ends early; raises Cancelled."""
         # Not the file into which the run of a killed process may still write.
+        log = log_of(report)
         log.unlink(missing_ok=True)
         with log.open("w", encoding="utf-8") as output:
             return Ended(exit_code=wait(start(command, output.fileno(), environment), self.cancelled))
@@ -80,7 +77,6 @@ def run_suite(
     arguments: Sequence[str],
     *,
     report: Path,
-    log: Path,
     fingerprints: Sequence[str],
     executor: Executor,
     environment: Mapping[str, str] | None = None,
@@ -100,13 +96,13 @@ def run_suite(
     partial = partial_path(report)
     command = pytest_command([*arguments, "--report-json", str(partial)])
     try:
-        ended = executor.execute(command, report=report, log=log, environment=environment)
-        return _read_run(ended, partial, report=report, log=log, fingerprints=fingerprints)
+        ended = executor.execute(command, report=report, environment=environment)
+        return _read_run(ended, partial, report, fingerprints)
     finally:
         partial.unlink(missing_ok=True)
 
 
-def _read_run(ended: Ended, partial: Path, *, report: Path, log: Path, fingerprints: Sequence[str]) -> SuiteRun:
+def _read_run(ended: Ended, partial: Path, report: Path, fingerprints: Sequence[str]) -> SuiteRun:
     exit_code = ended.exit_code
     written = read_report(partial) if exit_code in COMPLETE and not ended.reason else None
     if written is not None and not _is_about(written, fingerprints):
@@ -116,10 +112,14 @@ def _read_run(ended: Ended, partial: Path, *, report: Path, log: Path, fingerpri
     if written is not None or ended.reason:
         return SuiteRun(exit_code=exit_code, report=written, reason="" if written else ended.reason)
     # pytest's last line that begins with ERROR, or else the last line of its output.
-    lines = log_lines(log)
+    lines = log_lines(log_of(report))
     errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")]
-    reason = errors[-1] if errors else f"pytest ended with code {exit_code}: {lines[-1]} (more in {log})"
+    reason = errors[-1] if errors else f"pytest ended with code {exit_code}: {lines[-1]} (more in {log_of(report)})"
     return SuiteRun(exit_code=exit_code, report=None, reason=reason)
+
+
+def log_of(report: Path) -> Path:
+    return report.with_suffix(".log")
 
 
 def log_lines(log: Path) -> list[str]:

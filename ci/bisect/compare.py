@@ -95,7 +95,6 @@ class Suite:
         run = run_suite(
             arguments,
             report=self.folder / f"{name}.json",
-            log=self.folder / f"{name}.log",
             fingerprints=fingerprints,
             executor=self.execution.executor,
         )

@@ -13,7 +13,7 @@ from msgspec import structs
 
 from longctx.ci.checkpoint_dirs import Step
 from longctx.ci.suite_options import without_options
-from longctx.ci.suite_process import LocalProcesses, log_lines
+from longctx.ci.suite_process import LocalProcesses, log_lines, log_of
 from longctx.ci.watch.alerts import Alert, passing_steps
 from longctx.ci.watch.checkpoint_watcher import CompleteCheckpoint
 from longctx.ci.watch.history import Search, WatchedCheckpoint
@@ -106,17 +106,16 @@ def run_search(
     # A file of the current directory could ask for other cases.
     config = folder / "bisect.toml"
     write_file(config, b"# All options of the search are on its command line.\n")
-    result, log = folder / "bisect.json", folder / "bisect.log"
+    result = folder / "bisect.json"
     result.unlink(missing_ok=True)
     cases = searched_cases(alert.cases)
     options = [*options, "--config", str(config), *(["-n", str(len(gpus))] if len(gpus) > 1 else [])]
     words = search_words(cases, gap.good, gap.bad, options, folder)
     patterns = [glob.escape(str(step.path)) for step in gap.between]
     environment = {"CUDA_VISIBLE_DEVICES": ",".join(gpus)} if gpus else None
-    ended = processes.execute(
-        [sys.executable, "-P", "-m", *words, *patterns], report=result, log=log, environment=environment
-    )  # fmt: skip
-    last = one_line(log_lines(log)[-1], LINE_CHARACTERS)
+    command = [sys.executable, "-P", "-m", *words, *patterns]
+    ended = processes.execute(command, report=result, environment=environment)
+    last = one_line(log_lines(log_of(result))[-1], LINE_CHARACTERS)
     good, bad = gap.ends
     made = Search(good=good, bad=bad, cases=tuple(cases), exit_code=ended.exit_code, line=last)
     try:

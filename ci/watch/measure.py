@@ -145,7 +145,6 @@ class SuiteRunner:
         return self.run(
             words,
             report=report,
-            log=report.with_suffix(".log"),
             fingerprints=[checkpoint.fingerprint],
             executor=self.executor,
             again=True,

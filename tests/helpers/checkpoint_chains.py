@@ -53,7 +53,7 @@ class Chain:
             if number not in broken:
                 (checkpoint / "model.safetensors").write_bytes(safetensors(TENSORS))
 
-    def run_suite(self, arguments: Sequence[str], *, report: Path, log: Path, **more: Any) -> SuiteRun:
+    def run_suite(self, arguments: Sequence[str], *, report: Path, **more: Any) -> SuiteRun:
         option = dict(itertools.pairwise(arguments))
         model, baseline = Path(option["--model"]).name, Path(option["--baseline"]).name
         self.measured.append(model)

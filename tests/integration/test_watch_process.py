@@ -143,11 +143,11 @@ def fast_runs(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("fast_runs")
 def test_an_incomplete_run_leaves_no_report(tmp_path: Path) -> None:
     """Check that wrong use leaves no report, since a later run would reuse it."""
-    report, log = tmp_path / "report.json", tmp_path / "log"
+    report = tmp_path / "report.json"
 
     def measure() -> SuiteRun:
         nothing = ["--model", str(tmp_path / "nothing")]
-        return run_suite(nothing, report=report, log=log, fingerprints=["f"], executor=LocalProcesses())
+        return run_suite(nothing, report=report, fingerprints=["f"], executor=LocalProcesses())
 
     failed = measure()
     assert (failed.exit_code, failed.report) == (4, None)

@@ -62,7 +62,7 @@ def scheduler(folder: Path, script: str) -> str:
 def execute(folder: Path, template: str, command: list[str], lines: list[str] | None = None) -> Ended:
     shown: list[str] = [] if lines is None else lines
     jobs = _LaunchedJobs(template=_read_template(template), show=shown.append, cancelled=threading.Event())
-    return jobs.execute(command, report=folder / "step-1.json", log=folder / "step-1.log", environment=None)
+    return jobs.execute(command, report=folder / "step-1.json", environment=None)
 
 
 @pytest.fixture
@@ -143,7 +143,7 @@ def test_cancelling_ends_the_job_even_if_the_scheduler_passes_no_signal_on(tmp_p
     with pytest.raises(Cancelled):
         jobs.execute(
             [sys.executable, "-S", "-c", program],
-            report=tmp_path / "r.json", log=tmp_path / "r.log", environment=None,
+            report=tmp_path / "r.json", environment=None,
         )  # fmt: skip
     deadline = time.monotonic() + 60
     while not ended.exists() and time.monotonic() < deadline:
