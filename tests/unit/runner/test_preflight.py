@@ -16,7 +16,6 @@ from longctx.fixtures.tokenization.prompts import PromptFormatter
 from longctx.plugins.runner.samples import depth_problems, fill_ratio, inspect_case, sample_problems
 from tests.helpers.outcomes import case_of
 from tests.helpers.tiny_tokenizers import (
-    BOS,
     GENERATED,
     RULER,
     drafts,
@@ -212,8 +211,18 @@ def test_the_ranks_of_few_paragraphs_pass() -> None:
     assert depth_problems(ranks) == []
 
 
-def test_uniform_depths_over_changing_numbers_of_positions_pass() -> None:
-    assert depth_problems([rank for positions in range(1, 30) for rank in drawn(positions, 20, positions)]) == []
+@pytest.mark.parametrize(
+    "ranks",
+    [
+        [],
+        [(0, 40)] * 49,
+        [(0, 1)] * 500 + [(0, 40)] * 49,
+        [rank for positions in range(1, 30) for rank in drawn(positions, 20, positions)],
+    ],
+    ids=["none", "few", "few with a choice", "changing numbers of positions"],
+)
+def test_uniform_depths_and_too_few_of_them_pass(ranks: list[tuple[int, int]]) -> None:
+    assert depth_problems(ranks) == []
 
 
 @pytest.mark.parametrize(
@@ -230,20 +239,8 @@ def test_skewed_depths_are_reported(ranks: list[tuple[int, int]], counts: str) -
     assert depth_problems(ranks) == [f"depths are not uniform: {counts} in fifths"]
 
 
-def test_depths_are_not_tested_on_few_samples_or_on_samples_without_a_choice() -> None:
-    assert depth_problems([(0, 40)] * 49) == []
-    assert depth_problems([(0, 1)] * 500 + [(0, 40)] * 49) == []
-    assert depth_problems([]) == []
-
-
 def test_a_case_whose_needle_never_moves_is_reported() -> None:
     one = make_sample(NEEDLE)
     stuck = [replace(one, index=index, rank=(0, 40)) for index in range(50)]
     inspection = inspect_case(case_of(NEEDLE, one.length, 50), stuck, TASKS[NEEDLE], formatter())
     assert inspection.problems == ("depths are not uniform: [50, 0, 0, 0, 0] in fifths",)
-
-
-def test_the_bos_of_these_tests_is_a_single_token() -> None:
-    assert formatter().tokenizer(BOS, add_special_tokens=False, verbose=False)["input_ids"] == [
-        formatter().tokenizer.bos_token_id
-    ]
