@@ -51,7 +51,8 @@ ROOMS = "".join(
 )
 # What stands in the directory of every wrong use.
 EVERYWHERE = {
-    "empty/": "", "runs/": "", "occupied": "a file, where a directory is wanted\n",
+    **dict.fromkeys(("empty/", "runs/", "step-1/", "step-5/"), ""),
+    "occupied": "a file, where a directory is wanted\n",
     "broken/config.json": '{"model_type": "llama", ', "broken/model.safetensors": "no weights",
     "own.toml": OWN_QUESTIONS, "rooms.jsonl": ROOMS,
 }  # fmt: skip

@@ -76,38 +76,3 @@ def test_the_id_of_a_regressed_case_selects_the_case(tmp_path: Path) -> None:
     cases, gates = list_ids(tmp_path, "gates.toml::case[vt-1k]")
     assert cases == {"test_ruler[vt-1k]"}
     assert len(gates) == 5
-
-
-FAR = """[[gate]]
-name = "far"
-kind = "level"
-tasks = ["niah_single_2"]
-lengths = ["1k", "32k"]
-above = 80
-"""
-NO_WORSE = """[[gate]]
-name = "no worse"
-kind = "regression"
-tasks = ["vt"]
-drop = 2
-"""
-
-
-@pytest.mark.parametrize(
-    ("gates", "arguments", "shown"),
-    [
-        (FAR.replace('"1k", ', ""), ("-k", "niah_single_2", "-n", "2"), "'far at 32k' needs 32k; add 32k to"),
-        (FAR.replace('"1k", ', ""), ("-k", "not gate[far at 32k]"), ""),
-        (FAR, ("-k", "vt"), "'far at 1k' needs test_ruler[niah_single_2-1k], which this selection leaves out"),
-        (NO_WORSE, ("-k", "vt"), "'no worse at 1k' needs a baseline; give --baseline"),
-        (FAR.replace("above", "blocking = false\nabove"), ("-k", "vt"), ""),
-    ],
-)
-def test_gates_that_a_run_cannot_decide_are_named_before_it(
-    gates: str, arguments: tuple[str, ...], shown: str, tmp_path: Path
-) -> None:
-    (tmp_path / "gates.toml").write_text(gates)
-    options = ("--model", "calibration:512", "--suite", "ruler", "--lengths", "1k", "--samples", "1", "--plan")
-    ended = run_pytest(tmp_path, *options, f"--thresholds={tmp_path}/gates.toml", *arguments)
-    named = " ".join(ended.output.split())
-    assert (ended.exit_code, f"undecidable: gate {shown}" in named) == (0, bool(shown)), ended.output + ended.errors

@@ -272,18 +272,8 @@ def test_a_serve_command_that_exits_is_a_one_line_error(model: Path, tmp_path: P
     assert re.fullmatch(line, ended.errors)
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("", "the command is empty"),
-        ("vllm 'serve", "No closing quotation"),
-        (f"vllm --api-key {KEY}", "contains a key"),
-    ],
-)
-def test_an_unusable_serve_command_is_a_one_line_error(
-    text: str, message: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_serve_command_with_a_key_is_refused_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LONGCTX_API_KEY", KEY)
-    with pytest.raises(ServeError, match=f"--serve: .*{message}") as raised:
-        split_command(text, model="m", port=1)
+    with pytest.raises(ServeError, match="contains a key") as raised:
+        split_command(f"vllm --api-key {KEY}", model="m", port=1)
     assert KEY not in str(raised.value)

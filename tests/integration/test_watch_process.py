@@ -18,7 +18,6 @@ import msgspec
 import pytest
 
 from longctx.ci.suite_process import LocalProcesses, SuiteRun, run_suite
-from longctx.ci.watch import __main__ as watch
 from longctx.ci.watch.history import LOCK
 from longctx.fixtures.calibration.recipe import Spec, build
 from tests.helpers.paths import REPOSITORY
@@ -161,22 +160,3 @@ def test_an_incomplete_run_leaves_no_report(tmp_path: Path) -> None:
     report.write_bytes(msgspec.json.encode(other))
     again = measure()
     assert (again.exit_code, again.report) == (4, None)
-
-
-@pytest.mark.usefixtures("fast_runs")
-@pytest.mark.parametrize(
-    ("arguments", "line"),
-    [
-        ((".", "--every", "much"), "--every: unknown 'much'"),
-        ((".", "--parallel", "2", "--gpus", "0,1,2"), "--parallel: 2 measurements cannot share the 3 GPUs of --gpus"),
-        ((".", "--launch", "srun {command}", "--gpus", "0"), "--gpus: '0' with --launch"),
-        ((".", "--launch", "sh {cmd}"), "--launch: unknown field {cmd} in 'sh {cmd}'"),
-        ((".", "--lengths", "8kb"), "--lengths: unknown '8kb'"),
-        ((".", "--out", "README.md"), "--out: cannot write "),
-    ],
-)
-def test_wrong_use_is_one_line(arguments: tuple[str, ...], line: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert watch.main(list(arguments)) == 4
-    errors = capsys.readouterr().err
-    assert line in errors
-    assert errors.count("\n") == 1
