@@ -15,15 +15,12 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-import msgspec
 import pytest
 
 from longctx.fixtures.calibration import cached, parse_spec
 from longctx.fixtures.installation import CASES_DIRECTORY
-from longctx.fixtures.records import CaseResult
 from longctx.fixtures.seeding import stable_hash
 from longctx.plugins import collection
-from longctx.plugins.runner.results import CaseReport
 from tests.helpers.paths import REPOSITORY
 from tests.helpers.preloaded import PYTEST, preloaded
 
@@ -36,34 +33,6 @@ NEEDLES = (
     "niah_single_1", "niah_single_2", "niah_single_3", "niah_multikey_1", "niah_multikey_2", "niah_multikey_3",
 )  # fmt: skip
 ONLY_NEEDLES = ("-k", "single or multikey")
-
-# Records the case reports that reach the controller and the case results that it evaluates, with all samples.
-RECORDER = """
-import json
-from pathlib import Path
-
-import msgspec
-import pytest
-
-from longctx.plugins.stash import EVALUATION
-
-def pytest_configure(config):
-    if not hasattr(config, "workerinput"):
-        config.pluginmanager.register(Recorder(), "recorder")
-
-class Recorder:
-    def pytest_runtest_logreport(self, report):
-        if hasattr(report, "longctx"):
-            with Path(__file__).with_name("reports.jsonl").open("a") as file:
-                file.write(json.dumps([report.nodeid.rpartition("::")[2], report.longctx]) + "\\n")
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_sessionfinish(self, session):
-        if EVALUATION in session.config.stash:
-            with Path(__file__).with_name("results.jsonl").open("w") as file:
-                for result in session.config.stash[EVALUATION].measured.results.values():
-                    file.write(json.dumps(msgspec.to_builtins(result)) + "\\n")
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,19 +93,6 @@ class CompletedRun:
         return {one.attrib["name"]: one.attrib["value"] for one in found}
 
     @property
-    def results(self) -> dict[str, CaseResult]:
-        """The evaluated results by case id, with all their samples."""
-        lines = (self.folder / "results.jsonl").read_text().splitlines()
-        results = [msgspec.convert(json.loads(line), CaseResult) for line in lines]
-        return {result.case.id: result for result in results}
-
-    @property
-    def reports(self) -> list[tuple[str, CaseReport]]:
-        """The case ids and reports that reached the controller, in the order of their arrival."""
-        lines = (self.folder / "reports.jsonl").read_text().splitlines()
-        return [(case, msgspec.convert(json.loads(text), CaseReport)) for case, text in map(json.loads, lines)]
-
-    @property
     def counts(self) -> dict[str, int]:
         """The counts in the last line of the terminal: measured, deselected, gate pass, gate reported, ..."""
         last = self.output.strip().splitlines()[-1].partition(" in ")[0]
@@ -165,7 +121,6 @@ def completed_run(
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (folder / "code").is_file():
-            (folder / "run_recorder.py").write_text(RECORDER)
             (folder / "run_plugin.py").write_text(plugin)
             gates = []
             if thresholds is not None:
@@ -175,7 +130,7 @@ def completed_run(
             reports = [f"{option}={folder}/{name}" for option, name in names.items()]
             reports.append(f"--junitxml={folder}/junit.xml")
             journal = folder / "journal" if own_journal or plugin else shared / "journal"
-            run_pytest(folder, "-p", "run_recorder", "-p", "run_plugin", *reports, *gates, *arguments, journal=journal)
+            run_pytest(folder, "-p", "run_plugin", *reports, *gates, *arguments, journal=journal)
     return CompletedRun(folder)
 
 

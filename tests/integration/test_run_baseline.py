@@ -111,10 +111,6 @@ def test_a_flipped_sample_shows_the_baselines_answer(worse: CompletedRun) -> Non
 
 
 def test_checkpoints_of_the_same_name_share_no_results(worse: CompletedRun, checkpoints: tuple[Path, Path]) -> None:
-    result = worse.results[f"test_ruler[{TASK}-1k]"]
-    assert set(result.baseline) == {1.0}
-    assert result.score is not None
-    assert result.score < 1
     assert len(list((worse.folder / "journal").glob("*/subject.json"))) == 2
     assert len({key_of(checkpoint) for checkpoint in checkpoints}) == 2
 

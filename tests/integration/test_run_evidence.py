@@ -107,8 +107,6 @@ def test_a_full_run_computes_only_the_samples_that_the_early_run_left_out(
     early: CompletedRun, full: CompletedRun
 ) -> None:
     assert computed_samples(early) + computed_samples(full) == 2 * PLANNED
-    for name, result in early.results.items():
-        assert result.outcomes == full.results[name].outcomes[: len(result.outcomes)]
 
 
 def test_a_second_run_loads_no_model_and_gives_the_same_report(
@@ -132,9 +130,6 @@ def test_more_samples_and_more_tasks_reuse_stored_results(
     run = completed_run(tmp_path_factory, *model, *size, *journal_of(early), thresholds=LEVELS)
     assert {name: case["samples"] for name, case in run.cases.items()} == {f"{TASK}-512": more, f"{OTHER}-512": more}
     assert computed_samples(run) == 2 + more
-    stored = {outcome.index: outcome for outcome in full.results[f"test_ruler[{TASK}-512]"].outcomes}
-    reported = {outcome.index: outcome for outcome in run.results[f"test_ruler[{TASK}-512]"].outcomes}
-    assert {index: reported[index] for index in stored} == stored
 
 
 # --- a budget ---

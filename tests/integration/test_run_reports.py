@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 from statistics import mean
@@ -11,12 +10,8 @@ import pytest
 from jsonschema import Draft202012Validator
 
 import longctx
-from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
 from longctx.fixtures.lengths import format_length
 from longctx.plugins.report.texts import sample_lines
-from tests.helpers.counts import count
-from tests.helpers.paths import REPOSITORY
-from tests.helpers.published_files import squad
 from tests.helpers.reports import run_summary
 from tests.helpers.runs import NEEDLES, SCHEMA, CompletedRun, calibration_checkpoint, completed_run
 from tests.helpers.tiny_tokenizers import RULER
@@ -48,40 +43,14 @@ kind = "weighted_average"
 weights = "rising"
 above = 10
 """
-PARAGRAPHS = [f"The {name} mill was built in {year} by the river." for year, name in enumerate(("old", "new"), 1901)]
-
-
-def write_published_questions(folder: Path) -> None:
-    """Write a SQuAD file with two questions."""
-    numbered = enumerate(PARAGRAPHS)
-    data = squad({text: (f"When was mill number {number} built?", [str(1901 + number)]) for number, text in numbered})
-    path = folder / "qa" / "squad.json"
-    path.parent.mkdir(parents=True)
-    path.write_text(json.dumps(data))
 
 
 @pytest.fixture(scope="module")
 def complete(tmp_path_factory: pytest.TempPathFactory) -> CompletedRun:
-    """A run of all 13 tasks at the length that the checkpoint reaches and at twice that length.
-
-    The checkpoint and the data directory are outside the clone.
-    """
-    outside = tmp_path_factory.mktemp("outside")
-    write_published_questions(outside / "data")
-    model = shutil.copytree(calibration_checkpoint(str(REACH)), outside / "step_1000")
-    paths = ("--model", str(model), "--data-dir", str(outside / "data"))
+    """A run of all 13 tasks at the length that the checkpoint reaches and at twice that length, outside the clone."""
+    model = shutil.copytree(calibration_checkpoint(str(REACH)), tmp_path_factory.mktemp("outside") / "step_1000")
     size = ("--lengths", f"{REACH},{BEYOND}", "--samples", "1", "--full")
-    return completed_run(tmp_path_factory, *paths, *size, thresholds=GATES)
-
-
-def test_a_model_outside_the_clone_is_measured(complete: CompletedRun) -> None:
-    model = complete.report["model"]
-    path = Path(model["path"])
-    assert path.name == "step_1000"
-    assert REPOSITORY not in path.parents
-    checkpoint = read_checkpoint(str(path))
-    assert (model["fingerprint"], model["claimed_length"]) == (checkpoint.fingerprint, checkpoint.claimed_length)
-    assert (model["engine"], model["dtype"], model["chat_template"]) == ("hf", "float32", False)
+    return completed_run(tmp_path_factory, "--model", str(model), *size, thresholds=GATES)
 
 
 def test_of_a_folder_that_a_run_wrote_longctx_gate_reads_the_report(complete: CompletedRun, tmp_path: Path) -> None:
@@ -94,16 +63,6 @@ def test_of_a_folder_that_a_run_wrote_longctx_gate_reads_the_report(complete: Co
 def test_the_report_follows_its_schema(complete: CompletedRun) -> None:
     Draft202012Validator.check_schema(SCHEMA)
     Draft202012Validator(SCHEMA).validate(complete.report)
-
-
-def test_the_schema_refuses_unknown_and_missing_keys(complete: CompletedRun) -> None:
-    for section, record in {"model": "ReportModel", "run": "ReportRun", "ruler": "RulerSummary"}.items():
-        changed = complete.report
-        changed[section]["unknown"] = 1
-        assert not Draft202012Validator(SCHEMA).is_valid(changed)
-        changed = complete.report
-        del changed[section][SCHEMA["$defs"][record]["required"][-1]]
-        assert not Draft202012Validator(SCHEMA).is_valid(changed)
 
 
 def test_a_checkpoint_that_does_not_reach_the_required_length_fails_the_run(complete: CompletedRun) -> None:
@@ -131,32 +90,15 @@ def test_a_complete_run_is_not_partial(complete: CompletedRun) -> None:
     assert complete.cases.keys() == {f"{task}-{format_length(length)}" for task in RULER for length in (REACH, BEYOND)}
 
 
-def test_cases_with_text_from_the_data_directory_are_marked_as_published(complete: CompletedRun) -> None:
-    assert {case["task"]: case["source"] for case in complete.report["cases"]} == {
-        task: "published" if task == "qa_1" else "archive" for task in RULER
-    }
-
-
-def test_the_report_agrees_with_the_results_of_the_workers(complete: CompletedRun) -> None:
-    results = complete.results
-    assert len(results) == len(complete.report["cases"])
+def test_the_report_agrees_with_itself(complete: CompletedRun) -> None:
     for case in complete.report["cases"]:
-        result = results[case["id"]]
-        assert result.score is not None
-        assert case["score"] == pytest.approx(100 * result.score)
         low, high = case["interval"]
         assert low <= case["score"] <= high
-        failures = [outcome.score.failure for outcome in result.outcomes if outcome.score.failure]
-        assert case["failures"] == {kind: failures.count(kind) for kind in set(failures)}
-        assert [example["failure"] for example in case["examples"]] == failures
-    generations = [outcome.generation for result in results.values() for outcome in result.outcomes]
-    tokens = complete.report["run"]["tokens"]
-    assert tokens["prompt"] == sum(generation.prompt_tokens for generation in generations)
-    assert tokens["generated"] == sum(count(generation.generated_tokens) for generation in generations)
-    assert tokens["full_run_equivalent"] == tokens["computed"]
-    seconds = complete.report["run"]["worker_seconds"]
-    assert {"load", "build", "prefill", "decode", "score", "journal"} <= seconds.keys()
-    assert 0 < seconds["prefill"] < complete.report["run"]["seconds"]
+        assert [example["failure"] for example in case["examples"]] == [*case["failures"]]
+    run = complete.report["run"]
+    assert run["tokens"]["full_run_equivalent"] == run["tokens"]["computed"]
+    assert {"load", "build", "prefill", "decode", "score", "journal"} <= run["worker_seconds"].keys()
+    assert 0 < run["worker_seconds"]["prefill"] < run["seconds"]
 
 
 def test_the_summary_agrees_with_the_cases(complete: CompletedRun) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from types import SimpleNamespace
 
 import pytest
@@ -54,8 +53,6 @@ def test_all_other_cases_are_measured_once(crashed: CompletedRun) -> None:
     others = [case for case in crashed.cases.values() if case["task"] in NEEDLES]
     assert len(others) == len(NEEDLES) * 2
     assert {(case["samples"], case["error"]) for case in others} == {(2, None)}
-    assert Counter(result.case.task for result in crashed.results.values())["niah_single_1"] == 2
-    assert len(crashed.reports) == len(crashed.results)
 
 
 def test_a_gate_that_needs_the_lost_case_is_an_error(crashed: CompletedRun) -> None:
