@@ -74,7 +74,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _command(parser: argparse.ArgumentParser, given: argparse.Namespace) -> str:
-    """Return the command that repeats the diagnosis."""
     words = ["longctx", "diagnose", str(absolute(given.good)), str(absolute(given.bad))]
     for name in ("case", "report", "samples", "seed", "device", "dtype"):
         value = getattr(given, name)

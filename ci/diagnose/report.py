@@ -125,7 +125,6 @@ def _headline(cause: Cause | None, static: StaticComparison) -> str:
 
 
 def _exchange(candidate: Candidate, cause: Cause) -> dict[str, Any]:
-    """Return one row of the table of exchanged parts."""
     held_out = ", held out" if candidate.is_held_out else ""
     return {
         "name": candidate.name,

@@ -12,7 +12,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 from longctx.fixtures.records import Conversation
 from longctx.fixtures.tasks import TASKS
-from longctx.fixtures.tokenization import prompts
+from longctx.fixtures.tokenization import bounded
 from longctx.fixtures.tokenization.load import TokenizerError, load_tokenizer
 from longctx.fixtures.tokenization.prompts import SYSTEM_PROMPT, ChatMode, PromptFormatter, differing_part
 from longctx.plugins.runner.samples import fill_ratio, sample_problems
@@ -162,7 +162,7 @@ def test_counts_of_units_add_up_to_the_count_of_the_whole(kind: str, separator: 
 def test_a_count_does_not_depend_on_earlier_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     sentences = [GENERATED.haystack[index] for index in range(12)]
     expected = formatter().count(sentences, separator=" ")
-    monkeypatch.setattr(prompts, "MAX_CACHED_COUNTS", 5)
+    monkeypatch.setattr(bounded, "MAX_CACHED_COUNTS", 5)
     fresh = PromptFormatter(formatter().tokenizer)
     assert [fresh.count([sentence], separator=" ")[0] for sentence in sentences * 2] == expected * 2
     assert fresh.count(sentences, separator=" ") == expected
