@@ -40,7 +40,7 @@ def last_quarter(sample: Sample) -> str:
     if sample.task in SUMMARIES:
         return " ".join(point for point in sample.references if _is_told(point, seen))
     if sample.task == "msmarco":
-        labels: Mapping[str, int] = sample.truth.labels
+        labels: Mapping[str, int] = sample.truth[0]
         return " > ".join(sorted((one for one in labels if f"[ID: {one}]" in seen), key=lambda one: -labels[one]))
     if sample.task in CITED:
         statements = oracle(sample).split(", " if sample.task == "qampari" else ". ")
@@ -124,7 +124,7 @@ def _refilled(summary: str, mains: Sequence[str], first_year: int | None) -> tup
 
 
 def _most_named(sample: Sample, text: str) -> str:
-    options = (*sample.truth.others, sample.references[1])
+    options = (*sample.truth[0], sample.references[1])
     best: str = max(options, key=lambda option: text.count(option.split()[-1]))
     return best[0]
 

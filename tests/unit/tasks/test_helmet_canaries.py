@@ -67,7 +67,7 @@ def spread(share: float, drawn: list[Sample]) -> float:
 
 
 def shuffled(sample: Sample) -> str:
-    labels = list(sample.truth.labels)
+    labels = list(sample.truth[0])
     Random(sample.index).shuffle(labels)
     return " > ".join(labels)
 
