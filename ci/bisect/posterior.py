@@ -86,10 +86,11 @@ class Posterior:
         weights = _weights(readings)
         # Arrays are indexed by position, row and state; a row is a wobble and a group of the good endpoint's level.
         rows = len(WOBBLES) * GROUPS
-        likelihoods = {
-            position: _likelihoods(sum(reading.losses), reading.samples, weights[position])
-            for position, reading in readings.items()
-        }
+        likelihoods = {}
+        for position, reading in readings.items():
+            lost, weight = sum(reading.losses), weights[position]
+            kept = reading.samples - lost
+            likelihoods[position] = _likelihoods(round(weight * lost, 3), round(weight * kept, 3))
         self._likelihoods = np.ones((last + 1, rows, STATES))
         self._forward = np.zeros((last + 1, rows, STATES))
         self._backward = np.zeros((last + 1, rows, STATES))
@@ -226,13 +227,9 @@ def _weights(readings: Mapping[int, Reading]) -> dict[int, float]:
     return {position: weight if position in full else 1.0 for position in readings}
 
 
-def _likelihoods(lost: float, samples: int, weight: float) -> Floats:
-    """Return the likelihoods of a step's answers, as (row, state), the largest being 1."""
-    return _cached_likelihoods(round(weight * lost, 3), round(weight * (samples - lost), 3))
-
-
 @lru_cache(maxsize=4096)
-def _cached_likelihoods(lost: float, kept: float) -> Floats:
+def _likelihoods(lost: float, kept: float) -> Floats:
+    """Return the likelihoods of a step's answers, as (row, state), the largest being 1."""
     alpha, beta = np.outer(WOBBLES, LEVEL_VALUES), np.outer(WOBBLES, 1 - LEVEL_VALUES)
     # scipy takes as long to import as the rest of the command, whose --help needs none of it.
     from scipy.special import betaln
