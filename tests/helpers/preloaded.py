@@ -19,7 +19,7 @@ def start_server() -> None:
     """Start the server that forks these programs; it ends with this process."""
     # Models of tests are so small that several threads mostly wait for each other. The programs have these settings.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    if not hasattr(os, "pidfd_open"):
+    if sys.platform != "linux":
         return
     directory = Path(tempfile.mkdtemp(prefix="preloaded-"))
     inherited = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}

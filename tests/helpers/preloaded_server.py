@@ -15,14 +15,13 @@ import importlib
 import json
 import os
 import runpy
-import selectors
 import shutil
 import signal
 import socket
 import sys
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from importlib import metadata
 from importlib.machinery import PathFinder
@@ -52,109 +51,66 @@ READ_ON_IMPORT = (
 SET_BY_RUNS = ("PYTHONPATH", "OMP_WAIT_POLICY", "MKL_CBWR", "TORCHINDUCTOR_CACHE_DIR")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Child:
-    """A forked process."""
-
-    pid: int
-    pidfd: int
-    connection: socket.socket
-    """The connection to the client, which forwards signals and waits for the exit code."""
-
-
-class Server:
-    """A process that forks for every request."""
-
-    def __init__(self, directory: Path, session: int) -> None:
-        self.directory = directory
+def serve(directory: Path, session: int) -> Callable[[], object]:
+    """Return the program to run in each forked process; in the server itself, raise SystemExit after the session."""
+    settings = import_settings(os.environ)
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(directory / "socket"))
+    listener.listen(128)
+    listener.settimeout(1.0)
+    # Nobody waits for the supervisors.
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    while os.getppid() == session:
         try:
-            self.session = os.pidfd_open(session)
-        except ProcessLookupError:
-            # The tests have ended before this process was ready.
-            sys.exit()
-        self.settings = import_settings(os.environ)
-        self.listener = socket.socket(socket.AF_UNIX)
-        self.listener.bind(str(directory / "socket"))
-        self.listener.listen(128)
-        self.selector = selectors.DefaultSelector()
-        self.selector.register(self.listener, selectors.EVENT_READ)
-        self.selector.register(self.session, selectors.EVENT_READ)
-
-    def serve(self) -> Callable[[], object]:
-        """Return the function to call in each forked process; in the server itself, raise SystemExit at its end."""
-        while True:
-            for key, _ in self.selector.select():
-                if key.fileobj == self.session:
-                    shutil.rmtree(self.directory, ignore_errors=True)
-                    sys.exit()
-                if isinstance(key.data, Child):
-                    self._attend(key.data, is_ended=key.fileobj == key.data.pidfd)
-                elif program := self._accept():
-                    return program
-
-    def _accept(self) -> Callable[[], object] | None:
-        """Fork for the next client, or refuse; return a function in the forked process only."""
-        connection, _ = self.listener.accept()
-        try:
+            connection, _ = listener.accept()
             request, files = receive(connection)
         except (OSError, ValueError):
-            # The client was killed before it had sent its request. Other clients need this server.
-            connection.close()
-            return None
-        is_known = is_supported(request["arguments"]) and import_settings(request["environment"]) == self.settings
-        pid = self._fork() if is_known else None
-        if pid == 0:
-            connection.close()
-            self._close()
-            return continue_as(request, files, self.directory)
-        for file in files:
-            os.close(file)
-        if pid is None:
+            # No client came, or one was killed before it had sent its request. Others need this server.
+            continue
+        if not is_supported(request["arguments"]) or import_settings(request["environment"]) != settings:
             # The client may have been killed while it waited.
             with suppress(OSError):
                 connection.sendall(b"refused")
-            connection.close()
-            return None
-        child = Child(pid=pid, pidfd=os.pidfd_open(pid), connection=connection)
-        self.selector.register(child.pidfd, selectors.EVENT_READ, child)
-        self.selector.register(connection, selectors.EVENT_READ, child)
-        return None
+        elif fork() == 0:
+            listener.close()
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            supervise(connection, files)
+            return continue_as(request, files, directory)
+        connection.close()
+        for file in files:
+            os.close(file)
+    shutil.rmtree(directory, ignore_errors=True)
+    sys.exit()
 
-    def _fork(self) -> int:
-        if not gc.get_freeze_count():
-            import_packages()
-        return os.fork()
 
-    def _attend(self, child: Child, *, is_ended: bool) -> None:
-        """Send the exit code of a process that has ended, or else a signal of its client to the process."""
-        is_closed = child.connection.fileno() < 0
-        if is_ended:
-            _, status = os.waitpid(child.pid, 0)
-            with suppress(OSError):
-                child.connection.sendall(str(os.waitstatus_to_exitcode(status)).encode())
-            self.selector.unregister(child.pidfd)
-            os.close(child.pidfd)
-        elif is_closed:
-            # Client and process have ended at the same time.
-            return
-        elif number := child.connection.recv(1):
-            os.kill(child.pid, number[0])
-            return
-        else:
+def fork() -> int:
+    if not gc.get_freeze_count():
+        import_packages()
+    return os.fork()
+
+
+def supervise(connection: socket.socket, files: Sequence[int]) -> None:
+    """Return in another fork; this process sends it the signals of its client, and its exit code to the client."""
+    pid = os.fork()
+    if pid == 0:
+        connection.close()
+        return
+    for file in files:
+        os.close(file)
+
+    def forward() -> None:
+        # The process may have ended meanwhile.
+        with suppress(OSError):
+            while number := connection.recv(1):
+                os.kill(pid, number[0])
             # The client was killed.
-            os.kill(child.pid, signal.SIGKILL)
-        if not is_closed:
-            self.selector.unregister(child.connection)
-            child.connection.close()
+            os.kill(pid, signal.SIGKILL)
 
-    def _close(self) -> None:
-        """Close all files of the server in a forked process."""
-        for key in list(self.selector.get_map().values()):
-            if isinstance(key.fileobj, int):
-                os.close(key.fileobj)
-            else:
-                key.fileobj.close()  # type: ignore[attr-defined]  # a socket, which the selector does not know
-        self.selector.close()
+    threading.Thread(target=forward, daemon=True).start()
+    _, status = os.waitpid(pid, 0)
+    with suppress(OSError):
+        connection.sendall(str(os.waitstatus_to_exitcode(status)).encode())
+    os._exit(0)
 
 
 def import_packages() -> None:
@@ -296,4 +252,4 @@ if __name__ == "__main__":
     del sys.path[0]
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     exit_code = ExitCode()
-    exit_code.of(Server(Path(sys.argv[1]), int(sys.argv[2])).serve())
+    exit_code.of(serve(Path(sys.argv[1]), int(sys.argv[2])))
