@@ -16,20 +16,10 @@ from longctx.plugins.journal import Heartbeat, Journal, Subject
 from longctx.plugins.progress import _Watcher
 from longctx.plugins.runner.panel_state import PanelState
 from longctx.plugins.verdicts.panels import ModelRole, Panel
-from tests.helpers.journals import SUBJECT, entry
+from tests.helpers.journals import SUBJECT, Clock, entry
 from tests.helpers.reports import run_summary
 
 COLUMNS = 80
-
-
-@dataclass
-class Clock:
-    """A clock that only advances when a test changes `now`."""
-
-    now: float = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @dataclass

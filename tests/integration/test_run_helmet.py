@@ -8,9 +8,7 @@ from pathlib import Path
 
 import pytest
 from jsonschema import Draft202012Validator
-from tokenizers import Tokenizer
 
-from tests.helpers.question_files import write_rows
 from tests.helpers.runs import SCHEMA, CompletedRun, calibration_checkpoint, run_pytest, text_of_files
 from tests.helpers.servers import ChatServer, Request, Response, completion, in_json, needles_within
 
@@ -43,11 +41,6 @@ def judgement_response(request: Request) -> Response:
     """Return a judgement that fits every request about a summary and makes half of all claims right."""
     judgement = {name: value for name, value in JUDGEMENTS.items() if f'"{name}"' in request.text}
     return completion(f"It is so.\n{json.dumps(judgement)}")
-
-
-# HELMET's least lengths at 3.4 characters for a token of Llama 2: 445,645 characters of a story, 222,823 of a case.
-STORIES = {"Short": 445_600, "Long": 450_000, "Longer": 900_000}
-FILES_OF_A_CASE = {"short": 220_000, "long": 230_000, "longer": 460_000}
 
 
 @pytest.fixture(scope="module")
@@ -141,51 +134,3 @@ def test_a_failing_judge_is_an_error_without_a_score(
     assert "404" in completed.report["helmet"]["missing"]["summ"]["1024"]["multi_lexsum"]
     assert "Traceback" not in completed.output + completed.errors
     assert KEY not in text_of_files(tmp_path)
-
-
-@pytest.mark.whole_loop
-def test_documents_below_helmets_least_length_are_dropped_and_the_report_has_the_fill_of_every_case(
-    server: ChatServer, tmp_path: Path
-) -> None:
-    """A third of the documents is just below the filter, and no request to the model or the judge has its text."""
-    data = tmp_path / "data"
-    rows = [
-        {
-            "document": {"id": name, "text": _text(f"{name} story", size)},
-            "question": {"text": "Whose story is it?"},
-            "answers": [{"text": name}],
-        }
-        for name, size in STORIES.items()
-    ]
-    for split in ("test", "train"):
-        write_rows(data / f"deepmind/narrativeqa/data/{split}-00000-of-00001.parquet", rows)
-    cases = [
-        CASES[0] | {"id": name, "sources": [_text(f"{name} case", size)]} for name, size in FILES_OF_A_CASE.items()
-    ]
-    write_rows(data / "multi_lexsum/multi_lexsum_val.jsonl", cases)
-    with ChatServer().serving() as model:
-        model.answer = needles_within(512, calibration_checkpoint("512"))
-        judge = ("--judge-model=judge-1", f"--judge-url={server.url}", f"--report-html={tmp_path}/report.html")
-        arguments = ("-k", "narrativeqa or multi_lexsum", "--samples=4", "--lengths=512k", "--full", *judge)
-        completed = run(tmp_path, data, f"--base-url={model.url}", *arguments)
-        tokenizer = Tokenizer.from_file(str(calibration_checkpoint("512") / "tokenizer.json"))
-        prompts = [request.prompt for request in model.requests]
-    read = [one if isinstance(one, str) else tokenizer.decode(one) for one in prompts]
-    read += [request.text for request in server.requests]
-    marks = [f"{name} {kind}." for kind, names in (("story", STORIES), ("case", FILES_OF_A_CASE)) for name in names]
-    assert [mark for mark in marks if any(mark in text for text in read)] == [
-        "Long story.", "Longer story.", "long case.", "longer case.",
-    ]  # fmt: skip
-    fills = {task: case["fill"] for task, case in completed.cases.items()}
-    assert set(fills) == {"narrativeqa-512k", "multi_lexsum-512k"}
-    assert all(0 < 1.2 * least < median < 100 for median, least in fills.values()), fills
-    page = (tmp_path / "report.html").read_text()
-    assert all(
-        f"filled {median:.0f} % in the median, {least:.0f} % at least" in page for median, least in fills.values()
-    )
-
-
-def _text(name: str, size: int) -> str:
-    """Return a text of so many characters that ends with its name."""
-    ending = f" {name}."
-    return (f"{SENTENCE} " * size)[: size - len(ending)] + ending
