@@ -60,7 +60,7 @@ def cancel(task):
     task.cancel()
 """
 # `vllm serve MODEL --host HOST --port PORT ...`: a server that knows the answers of needle tasks.
-VLLM = '#!/bin/sh\nexec {python} -m tests.helpers.serve_steps 1000000 "$2" "$6"\n'
+VLLM = '#!/bin/sh\nexec {python} -m tests.helpers.serve_checkpoint "$2" "$6"\n'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
