@@ -11,9 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longctx.plugins.journal import JournalError, JudgeReplies
-from tests.helpers.journals import start_worker, worker_output
-
-REPLIES = "from longctx.plugins.journal import JudgeReplies\nreplies = JudgeReplies(directory, heartbeat.name)\n"
 
 
 def lines(directory: Path) -> int:
@@ -45,22 +42,6 @@ def test_a_reply_of_another_process_is_read_on_demand(tmp_path: Path) -> None:
     assert theirs.get("b") == "ours"
 
 
-def test_processes_that_write_at_once_lose_nothing(tmp_path: Path) -> None:
-    script = """
-for number in range(30):
-    replies.put(f"{heartbeat.name} {number}", f"reply {number} " + "x" * number)
-    replies.put("shared", heartbeat.name)
-print(heartbeat.name)
-"""
-    workers = [start_worker(REPLIES + script, tmp_path) for _ in range(3)]
-    names = [worker_output(worker).strip() for worker in workers]
-    stored = JudgeReplies(tmp_path, None)
-    for name in names:
-        for number in range(30):
-            assert stored.get(f"{name} {number}") == f"reply {number} " + "x" * number
-    assert stored.get("shared") in names
-
-
 def test_threads_put_whole_lines_and_a_key_once(tmp_path: Path) -> None:
     replies = JudgeReplies(tmp_path, "one")
     with ThreadPoolExecutor(8) as pool:
@@ -68,18 +49,6 @@ def test_threads_put_whole_lines_and_a_key_once(tmp_path: Path) -> None:
     assert lines(tmp_path) == 40
     stored = JudgeReplies(tmp_path, None)
     assert all(stored.get(str(number)) == replies.get(str(number)) for number in range(40))
-
-
-def test_a_line_is_read_once_it_is_whole(tmp_path: Path) -> None:
-    JudgeReplies(tmp_path, "one").put("a", "first")
-    (path,) = (tmp_path / "judge").iterdir()
-    whole = path.read_bytes()
-    reader = JudgeReplies(tmp_path, None)
-    assert reader.get("a") == "first"
-    path.write_bytes(whole + whole.replace(b'"a"', b'"b"')[:-1])
-    assert reader.get("b") is None
-    path.write_bytes(whole + whole.replace(b'"a"', b'"b"'))
-    assert reader.get("b") == "first"
 
 
 def test_a_process_of_the_same_name_goes_on_behind_a_torn_line(tmp_path: Path) -> None:
