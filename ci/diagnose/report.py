@@ -59,8 +59,9 @@ class Diagnosis:
         write_file(folder / "diagnosis.html", self.page().encode())
 
     def document(self) -> bytes:
-        static = self.static
-        tensors = [msgspec.to_builtins(change) for change in static.tensors]
+        static, tensors = self.static, []
+        for change in msgspec.to_builtins(static.tensors):
+            tensors.append({key: value for key, value in change.items() if value not in ("", None, [], 0)})
         content: dict[str, Any] = {
             "schema": SCHEMA,
             "good": self.good,
@@ -68,11 +69,9 @@ class Diagnosis:
             "case": self.case,
             "command": self.command,
             "conclusion": self.conclusion,
-            "settings": [msgspec.to_builtins(change) for change in static.settings],
-            "tensors": [
-                {key: value for key, value in tensor.items() if value not in ("", None, [], 0)} for tensor in tensors
-            ],
-            "layers": [msgspec.to_builtins(layer) for layer in static.layers],
+            "settings": msgspec.to_builtins(static.settings),
+            "tensors": tensors,
+            "layers": msgspec.to_builtins(static.layers),
         }
         if self.cause is not None:
             content["cause"] = msgspec.to_builtins(self.cause)
@@ -93,7 +92,7 @@ class Diagnosis:
             "notes": not_exchanged(cause, static) if cause else [],
             "samples": [_sample(sample, answers.get(sample.index)) for sample in cause.samples] if cause else [],
             "has_answers": bool(answers),
-            "settings": [msgspec.to_builtins(change) for change in static.settings],
+            "settings": msgspec.to_builtins(static.settings),
             "tensors": [
                 {"name": change.name, "words": description(change)} for change in conspicuous[:MOST_TENSORS]
             ],
@@ -338,25 +337,24 @@ def culprit_name(candidate: Candidate, static: StaticComparison) -> str:
     layers = {change.layer for change in members if not change.problem}
     if layers and layers <= static.moved_layers.keys():
         return f"{name} (layer {_moved(static)})"
-    forms = Counter(change.problem or change.form for change in members)
-    if not members or forms.pop("", 0) > len(members) / 2:
+    forms, half = Counter(change.problem or change.form for change in members), len(members) / 2
+    if not members or forms.pop("", 0) > half:
         return name
-    if len(forms) > MOST_FORMS and max(forms.values()) <= len(members) / 2:
+    if len(forms) > MOST_FORMS and max(forms.values()) <= half:
         forms = Counter(NUMBER.sub("*", form) for form in forms.elements())
     shown = [form for form, _ in forms.most_common(MOST_FORMS)]
-    return f"{name} ({'; '.join([*shown, *['…'] * (len(forms) > MOST_FORMS)])})"
+    if len(forms) > MOST_FORMS:
+        shown.append("…")
+    return f"{name} ({'; '.join(shown)})"
 
 
 def _amount(candidate: Candidate, changed: int) -> str:
     if candidate.carries == "all":
         return f"the whole loss ({shares(candidate)})"
-    rest = changed - len(candidate.members)
-    spread = (
-        f"; the rest is spread over {plural(rest, 'tensor', 'tensors')}"
-        if candidate.kind == "tensors" and rest > 0
-        else ""
-    )
-    return f"a part of the loss ({shares(candidate)}){spread}"
+    rest, text = changed - len(candidate.members), f"a part of the loss ({shares(candidate)})"
+    if candidate.kind != "tensors" or rest <= 0:
+        return text
+    return f"{text}; the rest is spread over {plural(rest, 'tensor', 'tensors')}"
 
 
 def share(of_loss: Share) -> str:
