@@ -41,8 +41,6 @@ def pytest_sessionstart(session: pytest.Session) -> Generator[None, None, None]:
 
 
 class _Collector:
-    """Adds to the controller what pytest and its workers report."""
-
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
         self.controller = config.stash[CONTROLLER]

@@ -83,16 +83,12 @@ def pytest_collection_modifyitems(
 
 
 class _GateFile(pytest.File):
-    """The thresholds file as --collect-only lists it."""
-
     def collect(self) -> Iterator[_GateItem]:
         for name in self.config.stash[RUN].named_gates:
             yield _GateItem.from_parent(self, name=f"gate[{name}]")
 
 
 class _GateItem(pytest.Item):
-    """A gate as --collect-only lists it."""
-
     def runtest(self) -> None:
         raise NotImplementedError("gates are evaluated when all cases have been measured")
 
@@ -176,7 +172,6 @@ def _log_gates(session: pytest.Session, evaluation: Evaluation) -> None:
 
 
 def _case_reports(case: str, diagnosis: Diagnosis, thresholds: Thresholds, *, place: str) -> TestReports:
-    """Return the reports of a case that is below its floor or worse than the baseline."""
     reason, is_blocking = diagnosis_text(diagnosis), case_blocks(diagnosis, thresholds)
     reports = passed_reports(f"case[{case.partition('[')[2].rstrip(']')}]", place)
     _fail(reports[0], f"{case}: fail: {reason}", reason, is_blocking=is_blocking)

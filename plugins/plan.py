@@ -72,7 +72,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 
 def _plan_lines(run: Run, cases: Sequence[Case], workers: int) -> list[str]:
-    """Return the plan as lines: the model, a table with a row per length, the time, and the cases that cannot run."""
     fitting = [case for case in cases if case.id not in run.misfits]
     server = run.options.base_url or run.options.serve
     where = f"{run.checkpoint.architecture}, {run.checkpoint.parameters / 1e6:,.1f}M parameters"
@@ -220,7 +219,6 @@ def _power_lines(run: Run, cases: Sequence[Case]) -> list[str]:
 
 
 def _detects(run: Run, panel: Panel, hypothesis: NonInferiority, queue: ClusteredQueue, baseline: Baseline) -> str:
-    """Return the number of pairs of a comparison, and the losses that they detect."""
     planned = len(queue.clusters)
     known = planned if baseline.path is None else _known_pairs(run, panel, queue, baseline)
     available = known if baseline.checkpoint is None else planned
@@ -241,7 +239,6 @@ def _detects(run: Run, panel: Panel, hypothesis: NonInferiority, queue: Clustere
 
 
 def _known_pairs(run: Run, panel: Panel, queue: ClusteredQueue, baseline: Baseline) -> int:
-    """Return the number of clusters at the start of the queue on which the report's journal has results."""
     journal = finished_journal(baseline)
     try:
         journal.refresh()

@@ -79,8 +79,6 @@ def _panel_line(
 
 
 class _Watcher:
-    """Describe the progress of a run from its journals."""
-
     def __init__(self, panel_state: PanelState, clock: Callable[[], float] = time.monotonic):
         self.panel_state = panel_state
         self.clock = clock
@@ -189,7 +187,6 @@ class _Progress:
                     return
 
     def _beginning(self, seconds: float) -> str:
-        """Return the line that is shown until the first result comes."""
         run = self.config.stash[RUN]
         baseline = run.baseline
         names = [run.options.model, *([baseline.name] if baseline is not None and baseline.checkpoint else [])]

@@ -205,12 +205,10 @@ def write(target: Path, text: str) -> None:
 
 
 def _requested(config: pytest.Config) -> list[str]:
-    """Return the options of all requested reports, as on the command line."""
     return [option.flag for name, option in OPTIONS.items() if getattr(config.option, name)]
 
 
 def _targets(config: pytest.Config) -> dict[str, Path]:
-    """Return the requested files and TensorBoard's directory, by option."""
     targets = {}
     for option, one in OPTIONS.items():
         name = getattr(config.option, option)
@@ -270,7 +268,6 @@ def check_outputs(config: pytest.Config) -> None:
 
 
 def _files_read(config: pytest.Config) -> dict[Path, str]:
-    """Return the files that the run reads, each with the option that names it."""
     files = {}
     for option in RUN_OPTIONS.values():
         named = getattr(config.option, option.attribute, None) if option.kind in ("path", "perhaps path") else None

@@ -128,7 +128,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatu
 
 
 def _nothing_selected(config: pytest.Config) -> str:
-    """Return one line about a selection that matches nothing, with the name that a word of it may stand for."""
     run, keyword, markers = config.stash[RUN], config.option.keyword, config.option.markexpr
     options = [f"{flag} {value!r}" for flag, value in (("-k", keyword), ("-m", markers)) if value]
     given = " and ".join(options) or "the command line"

@@ -153,11 +153,9 @@ class ClusteredQueue:
         return dict(zip(names, pairs, strict=False))
 
     def haystack_count(self, clusters: int) -> int:
-        """Return the number of haystacks among the first clusters."""
         return len(np.unique(self.haystacks[:clusters]))
 
     def unit_count(self, clusters: int) -> int:
-        """Return the number of haystacks of all tasks among the first clusters."""
         return len(np.unique(self._units[1][:clusters]))
 
     def values_by_case(self, means: Floats) -> list[CaseValues]:

@@ -37,7 +37,6 @@ def effective_length_label(scores: Mapping[int, float], threshold: float) -> str
 
 
 def average(scores: Mapping[int, float]) -> float:
-    """Return the unweighted mean over lengths."""
     _require(scores)
     return sum(scores.values()) / len(scores)
 

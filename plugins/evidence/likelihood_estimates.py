@@ -49,7 +49,6 @@ def _gain_after_first(item: Likelihood) -> float:
 
 
 def finished_clusters(queue: ClusteredQueue, known: Likelihoods) -> int:
-    """Return the number of finished clusters at the start of a queue."""
     return len(queue.weighted_means(dict.fromkeys(known, 0.0)))
 
 

@@ -61,7 +61,6 @@ class ErrorShares:
     def of_mean(
         cls, error: float, *, is_finished: bool = False, early_share: float = EARLY_SHARE_OF_MEAN
     ) -> ErrorShares:
-        """Share the error probability of a mean out to its tests."""
         early = 0.0 if is_finished else early_share * error
         return cls(early=early / len(LOOKS), complete=error - early)
 
@@ -155,11 +154,9 @@ class Pairs:
         )
 
     def __len__(self) -> int:
-        """Return the number of clusters."""
         return len(self.differences)
 
     def first(self, clusters: int) -> Pairs:
-        """Return the pairs of the first clusters."""
         return replace(
             self,
             differences=self.differences[:clusters],

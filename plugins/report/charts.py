@@ -49,7 +49,6 @@ def element(tag: str, *children: str, **attributes: str | float | None) -> Marku
 
 
 def _points(pairs: Iterable[tuple[float, float]]) -> str:
-    """Return (x, y) pairs in the form of the attribute `points`."""
     return " ".join(f"{_formatted(x)},{_formatted(y)}" for x, y in pairs)
 
 
@@ -209,7 +208,6 @@ def _lowest_of(values: Iterable[float | None]) -> float:
 
 
 def _grid(labels: Sequence[str], axis: Axis) -> Iterator[Markup]:
-    """Yield the lines of the grid, and the texts of both axes."""
     for value, label in axis.ticks:
         y = axis.height(value)
         yield element("line", class_="grid", x1=LEFT, x2=WIDTH - RIGHT, y1=y, y2=y)
@@ -253,7 +251,6 @@ def _informative(known: Mapping[int, float]) -> set[int]:
 
 
 def _places(count: int) -> list[float]:
-    """Return the x coordinates of equally spaced points."""
     spacing = (WIDTH - LEFT - RIGHT) / max(1, count)
     return [round(LEFT + spacing * (index + 0.5), 1) for index in range(count)]
 

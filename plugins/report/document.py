@@ -94,7 +94,6 @@ class RunSummary:
 
 
 def document(summary: RunSummary) -> JsonReport:
-    """Return the report of a run, from which every other report is made."""
     evaluation, run = summary.evaluation, summary.run
     findings, narrowed = summary.invariance, evaluation.is_narrowed(run.wanted)
     named = named_gates(evaluation.thresholds, evaluation.measured.scope)

@@ -460,13 +460,11 @@ def _common_lengths(weights: Sequence[CaseWeights]) -> list[int]:
 
 
 def _suite_weights(document: JsonReport, suite: str, means: ByLength) -> CaseWeights:
-    """Return the cases of a suite at the lengths that have a mean."""
     cases = [case for case in document.cases if case.suite == suite and means.get(str(case.length)) is not None]
     return _equal_weights(cases, by_category=suite == "helmet")
 
 
 def _common_weights(documents: Sequence[JsonReport]) -> list[CaseWeights]:
-    """Return for every model the cases that all reports have a score of."""
     scored = []
     for document in documents:
         scored.append({case.id for case in document.cases if case.score is not None})

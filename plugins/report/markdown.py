@@ -49,7 +49,6 @@ def markdown(document: JsonReport) -> str:
 
 
 def _head(document: JsonReport) -> list[str]:
-    """Return the title, the verdict with its reasons, the effective length, and the source of the model."""
     model, step, verdict = document.model, document.run.step, document.verdict or run_verdict(document)
     shown_step = "" if step is None else f", step {step}"
     title = f"### {SIGNS[verdict.word]} Long context: {markdown_text(model.name, 80)}{shown_step}"
@@ -66,7 +65,6 @@ def _head(document: JsonReport) -> list[str]:
 
 
 def _remarks(document: JsonReport) -> list[str]:
-    """Return the basis of the numbers, in small print."""
     texts = [note.text for note in score_notes(document)]
     if document.gates:
         texts += [*warning_texts(document), seed_role(document)]

@@ -103,7 +103,6 @@ def shown_interval(interval: Sequence[float] | None, signed: bool = False) -> st
 
 
 def counted(names: Sequence[str], most: int) -> str:
-    """Return the first names, and how many more there are."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
 

@@ -118,7 +118,6 @@ def inspection_lines(inspections: Sequence[Inspection]) -> list[Line]:
 
 
 def invariance_lines(findings: Sequence[PropertyFinding]) -> list[Line]:
-    """Return a line for every property of the engine that --invariance checked."""
     shown = []
     for row in invariance_table(findings).rows:
         verdict, difference = (cell.text for cell in row.cells)
@@ -155,7 +154,6 @@ def _score_lines(document: JsonReport, columns: int) -> list[Line]:
 
 
 def _likelihood_lines(document: JsonReport, columns: int) -> list[Line]:
-    """Return the measures of every panel with their intervals below, and the findings."""
     section = document.likelihood
     if section is None:
         return []

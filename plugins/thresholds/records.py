@@ -482,7 +482,6 @@ def _tasks(given: Mapping[str, Any], known_tasks: Mapping[str, str]) -> tuple[st
 
 
 def _length(key: str, value: str | int) -> int:
-    """Return a length in tokens, given as "8k" or 8192 under a key."""
     try:
         return parse_length(str(value))
     except LengthError:

@@ -131,18 +131,15 @@ def _p_value_below(result: CaseResult, floor: float) -> float:
 
 
 def flips(differences: Floats) -> tuple[int, int]:
-    """Return how many differences are below zero and how many above."""
     return int((differences < 0).sum()), int((differences > 0).sum())
 
 
 def _discoveries(p_values: Mapping[str, float], false_discoveries: float) -> set[str]:
-    """Return the cases whose null hypothesis is rejected at this false discovery rate."""
     rejected = benjamini_hochberg(list(p_values.values()), false_discoveries)
     return {case_id for case_id, is_rejected in zip(p_values, rejected, strict=True) if is_rejected}
 
 
 def _haystacks(result: CaseResult) -> Ints:
-    """Return the haystacks of the clusters of a result."""
     case = result.case
     return np.array([case.haystack(outcome.index) for outcome in result.outcomes[:: case.group]], dtype=np.intp)
 

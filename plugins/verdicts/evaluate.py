@@ -150,7 +150,6 @@ class GateEvaluator:
         )
 
     def analysis(self, panel: Panel, hypothesis: Hypothesis) -> InterimAnalysis:
-        """Return the test of a hypothesis on the panel's scores."""
         key = (panel.family, panel.length), hypothesis
         if key not in self._analyses:
             self._analyses[key] = panel.analyze(hypothesis, self.scores)

@@ -46,7 +46,6 @@ class Evaluation:
 
 
 def evaluate(thresholds: Thresholds, measured: Measured) -> Evaluation:
-    """Apply the thresholds to the case results of a run."""
     evaluator, scope = GateEvaluator(thresholds, measured), measured.scope
 
     def by_length(gate: Gate) -> FindingsByLength:

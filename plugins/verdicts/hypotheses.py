@@ -56,11 +56,9 @@ class Scope:
     """The number of runs that share the probability of a wrong failure, as those of a watch do."""
 
     def cases_at(self, length: int) -> dict[str, Case]:
-        """Return the selected cases at a length, keyed by task."""
         return {case.task: case for case in self.cases if case.length == length}
 
     def tasks_of(self, gate: Gate) -> tuple[str, ...]:
-        """Return the tasks whose mean a gate is about."""
         if gate.tasks:
             return gate.tasks
         if gate.category is not None:
@@ -68,7 +66,6 @@ class Scope:
         return tuple(task for task, aspect in self.ruler_aspects.items() if gate.aspect in (None, aspect))
 
     def lengths_of(self, gate: Gate) -> tuple[int, ...]:
-        """Return the lengths of the run that a gate is about."""
         return tuple(length for length in self.lengths if not gate.lengths or length in gate.lengths)
 
     def verdict_lengths(self, gate: Gate) -> list[int]:
@@ -93,7 +90,6 @@ def fails_only_below(thresholds: Thresholds, scope: Scope) -> bool:
 
 
 def estimate_gate(category: str) -> Gate:
-    """Return a gate that measures a category's mean and requires nothing."""
     return replace(HEADLINE, kind="category", category=category)
 
 
@@ -205,7 +201,6 @@ def _gate_hypotheses(gates: Sequence[Gate], scope: Scope, key: PanelKey) -> list
 
 
 def _has_cases(gate: Gate, scope: Scope, key: PanelKey) -> bool:
-    """Return True if the gate is about this panel, and all its tasks were selected."""
     family, length = key
     tasks = scope.tasks_of(gate)
     is_about = gate_family(gate, scope.task_families) == family and length in scope.lengths_of(gate)
@@ -213,7 +208,6 @@ def _has_cases(gate: Gate, scope: Scope, key: PanelKey) -> bool:
 
 
 def _drives_sampling(gate: Gate) -> bool:
-    """Return True if samples are measured for the mean that a gate is about."""
     return gate.blocking and gate.kind not in ("likelihood", *COMPARED_KINDS)
 
 

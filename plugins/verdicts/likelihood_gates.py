@@ -109,7 +109,6 @@ class _LikelihoodRule:
 
 
 def _gold_cases(panel: Panel) -> frozenset[str]:
-    """Return the ids of the panel's cases that have gold answers."""
     return frozenset(case.id for case in panel.cases.values() if case.has_gold)
 
 
@@ -153,7 +152,6 @@ def _decide(gate: Gate, queue: ClusteredQueue, known: Likelihoods, alpha: float)
 
 
 def likelihood_verdicts(evaluator: GateEvaluator) -> tuple[Verdict, ...]:
-    """Return the verdicts of all likelihood gates, one per length."""
     scope = evaluator.measured.scope
     rules = build_rules(evaluator.thresholds, scope, evaluator.panels)
     return tuple(

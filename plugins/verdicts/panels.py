@@ -142,15 +142,12 @@ class Panel:
         return tuple(SampleRef(case_id, index) for *_, case_id, index in ranked)
 
     def cluster(self, ref: SampleRef) -> tuple[str, int]:
-        """Return the identity of the cluster to which a sample belongs."""
         return cluster_of(ref, self.cases)
 
     def haystack(self, ref: SampleRef) -> tuple[str, int]:
-        """Return the identity of the haystack on which a sample stands."""
         return ref.case_id, self.cases[ref.case_id].haystack(ref.sample_index)
 
     def queue(self, case_ids: Collection[str]) -> ClusteredQueue:
-        """Return the samples of some cases in queue order, by clusters."""
         chosen = frozenset(case_ids)
         if chosen not in self._queues:
             refs = [ref for ref in self.order if ref.case_id in chosen]
@@ -193,7 +190,6 @@ class Panel:
         return analyze_pairs(hypothesis, Pairs.of(queue, scores, baseline), least_share=least_share, most=most)
 
     def paired_queue(self, comparison: Comparison, failed: Collection[str] = ()) -> ClusteredQueue:
-        """Return the queue of all pairs of a comparison without those of failed cases."""
         case_ids = frozenset(self.cases) if comparison.case_ids is None else comparison.case_ids
         return self.queue(case_ids.difference(failed))
 
@@ -255,7 +251,6 @@ class Panel:
         scores: Scores,
         baseline: Scores,
     ) -> int:
-        """Return the number of samples that the soonest verdict against the baseline needs."""
         if isinstance(hypothesis, Hypothesis):
             refs = samples_until_verdict(hypothesis, queue, analysis, kept_shares(scores, baseline))
         else:

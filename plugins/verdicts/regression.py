@@ -47,7 +47,6 @@ ComparedPanel = tuple[Panel, Mapping[SampleRef, float], Mapping[SampleRef, float
 
 
 def comparison_name(family: str, length: int, kind: str = "regression") -> str:
-    """Return the name of the verdict on the comparison of a family at one length."""
     place = f" at {format_length(length)}" if length else ""
     return f"{kind}{'' if family == RULER else f' of {family}'}{place}"
 
@@ -89,7 +88,6 @@ class PanelPairs:
 
 
 def paired_panels(compared: Sequence[ComparedPanel], final_baseline: Scores | None = None) -> list[PanelPairs]:
-    """Return all comparisons of a run's panels, each with the test of its pairs."""
     paired = []
     for panel, scores, baseline in compared:
         for comparison in panel.comparisons:
@@ -269,7 +267,6 @@ def _compared(
 
 
 def _why_undecided(evaluator: GateEvaluator, item: PanelPairs, decision: PanelDecision) -> Reason:
-    """Return the reason of an undecided comparison: the results of a finished baseline may end before the queue."""
     known, analysis = evaluator.measured.final_baseline, decision.analysis
     if known is not None:
         queue = item.pairs.queue

@@ -33,8 +33,6 @@ class NamedGate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _KeywordSelection:
-    """The gates that -k names."""
-
     gates: Sequence[NamedGate]
     is_negated: bool
     """True if these are the gates to leave out."""
@@ -136,7 +134,6 @@ def undecidable(named: Mapping[str, NamedGate], scope: Scope, selected: Collecti
 
 
 def _first(names: Sequence[str]) -> str:
-    """Return the first name and the number of the others."""
     return f"{names[0]} and {len(names) - 1} more" if len(names) > 1 else names[0]
 
 

@@ -139,7 +139,6 @@ def page(document: JsonReport, summary: RunSummary, *, budget_bytes: int = BUDGE
 
 
 def _data_sources(document: JsonReport) -> list[str]:
-    """Return how many cases read which texts."""
     directory = document.run.options.get("data_dir")
     published = f"published data{f' in {directory}' if directory else ''}"
     places = {"archive": "generated text", "published": published, "own": "your own questions"}
@@ -219,7 +218,6 @@ def _paired_samples(result: CaseResult) -> list[_PairedSample]:
 
 
 def _fitting(by_case: Sequence[Sequence[_PairedSample]], budget_bytes: int) -> list[dict[str, Any]]:
-    """Return rows of all cases in turn until the budget is used up."""
     rows: list[dict[str, Any]] = []
     left = budget_bytes
     for turn in zip_longest(*map(_by_importance, by_case)):

@@ -95,7 +95,6 @@ def _total(counts: Iterable[int | None]) -> int | None:
 
 
 def partial_note(document: JsonReport) -> str:
-    """Return the parts that a run leaves out; empty for a whole one."""
     run = document.run
     if run.interrupted:
         return f"interrupted: scores from {samples_text(document)}; the same command continues"
@@ -124,7 +123,6 @@ def cost_text(document: JsonReport) -> str:
 
 
 def cost_notes(document: JsonReport) -> list[Note]:
-    """Return the tokens, samples and time that a run took, and the parts that it leaves out."""
     shown, run = [Note(name="cost", text=cost_text(document))], document.run
     total = sum(run.worker_seconds.values())
     if total >= LEAST_SHOWN_SECONDS:

@@ -129,7 +129,6 @@ def _case_reasons(cases: Sequence[ReportCase]) -> list[str]:
 
 
 def _counts(words: Counter[str], failed: Sequence[ReportCase]) -> list[str]:
-    """Return how many blocking gates have which verdict, and how many cases fail the run with which one."""
     verdicts = shares_text((word, words[word]) for word in ORDER if words[word])
     counts = [f"blocking gates: {verdicts}" if verdicts else "this run has no blocking gate"]
     by_word = Counter[str](case.verdict for case in failed)

@@ -96,7 +96,6 @@ def panel_name(panel: LikelihoodPanel) -> str:
 
 
 def _row(name: str, kind: RowKind, entry: CaseLikelihood | LikelihoodChanges, samples: int) -> Row:
-    """Return value and interval of every measure; a hyphen for an undefined one."""
     cells = []
     for key in MEASURES:
         estimate: MeanEstimate | None = getattr(entry, key, None)

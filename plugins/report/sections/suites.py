@@ -378,7 +378,6 @@ def _reply_text(reply: ReplyResult) -> str:
 
 
 def _wording_text(twins: WordingTwins) -> str:
-    """Return the differences in all and of the tasks that differ most."""
     head = f"{twins.first} minus {twins.second} at {short_length(twins.length)}"
     missing = [task for task, pairs in twins.tasks.items() if pairs is None]
     if twins.total is None:
