@@ -99,8 +99,9 @@ def look_at_gates(config: pytest.Config) -> None:
     blocking = {name: item for name, item in run.named_gates.items() if item.gate is not None and item.gate.blocking}
     reasons = undecidable(blocking, run.scope(run.available), [case.id for case in selected])
     lines = [f"undecidable: gate {name!r} {reason}" for name, reason in reasons.items()]
-    more = [f"undecidable: {len(lines) - MOST_NAMED} more gates"] if len(lines) > MOST_NAMED else []
-    write_lines(config, [*lines[:MOST_NAMED], *more], yellow=True)
+    if len(lines) > MOST_NAMED:
+        lines[MOST_NAMED:] = [f"undecidable: {len(lines) - MOST_NAMED} more gates"]
+    write_lines(config, lines, yellow=True)
 
 
 def _select(config: pytest.Config) -> CollectedTests:

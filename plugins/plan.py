@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -223,19 +224,20 @@ def _detects(run: Run, panel: Panel, hypothesis: NonInferiority, queue: Clustere
     known = planned if baseline.path is None else _known_pairs(run, panel, queue, baseline)
     available = known if baseline.checkpoint is None else planned
     loss = detectable_panel_loss(hypothesis, queue, available)
-    text = f"{available:,} of {planned:,} pairs detect {_loss(loss, 'of the mean')}"
+    seen = "no loss of the mean" if loss is None else f"a loss of {to_points(loss):.1f} of the mean"
+    text = f"{available:,} of {planned:,} pairs detect {seen}"
     if available < planned and not can_rule_out(hypothesis, queue, available):
         return f"too few pairs for a loss of {to_points(hypothesis.allowed(1.0)):g} points: {text}"
-    confirmation, haystacks_in_all = hypothesis.confirmation, queue.unit_count(available)
-    if confirmation is not None and (loss is None or loss > LARGE_LOSS):
-        below = f"below {to_points(loss):.0f} points " if loss else ""
-        samples = -(-fewest_units(confirmation) // len({ref.case_id for ref in queue.refs}))
-        planned_samples = max(case.samples for case in panel.cases.values())
-        return (
-            f"TOO FEW: on {haystacks_in_all} haystacks no loss {below}can be shown for the model; "
-            f"give --samples {max(samples, 2 * planned_samples)}"
-        )
-    return text if known == available else f"{text}; {known:,} are known"
+    confirmation = hypothesis.confirmation
+    if confirmation is None or (loss is not None and loss <= LARGE_LOSS):
+        return text if known == available else f"{text}; {known:,} are known"
+    below = f"below {to_points(loss):.0f} points " if loss else ""
+    needed = math.ceil(fewest_units(confirmation) / len({ref.case_id for ref in queue.refs}))
+    twice = 2 * max(case.samples for case in panel.cases.values())
+    return (
+        f"TOO FEW: on {queue.unit_count(available)} haystacks no loss {below}can be shown for the model; "
+        f"give --samples {max(needed, twice)}"
+    )
 
 
 def _known_pairs(run: Run, panel: Panel, queue: ClusteredQueue, baseline: Baseline) -> int:
@@ -250,7 +252,3 @@ def _known_pairs(run: Run, panel: Panel, queue: ClusteredQueue, baseline: Baseli
         if entry is not None:
             scores[ref] = entry.score
     return len(queue.weighted_means(scores))
-
-
-def _loss(loss: float | None, of: str) -> str:
-    return f"no loss {of}" if loss is None else f"a loss of {to_points(loss):.1f} {of}"

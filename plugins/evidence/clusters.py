@@ -119,11 +119,12 @@ class ClusteredQueue:
     @cached_property
     def _cases_about_same_texts(self) -> frozenset[str]:
         """The ids of the cases that have a text with another case in common."""
-        texts: dict[str, set[int]] = {}
-        for case_id, (_, own) in self._by_case.items():
-            texts[case_id] = set(own.tolist()) if self._cases[case_id].texts else set()
+        texts = {
+            case_id: set(own.tolist()) for case_id, (_, own) in self._by_case.items() if self._cases[case_id].texts
+        }
         cases = Counter(chain.from_iterable(texts.values()))
-        return frozenset(case_id for case_id, own in texts.items() if any(cases[text] > 1 for text in own))
+        shared = {text for text, count in cases.items() if count > 1}
+        return frozenset(case_id for case_id, own in texts.items() if own & shared)
 
     @cached_property
     def _units(self) -> tuple[Sequence[tuple[str, int]], Ints]:
@@ -131,12 +132,13 @@ class ClusteredQueue:
 
         A unit is a text, in all tasks and at all lengths; else a task's haystack of one number at all lengths.
         """
-        kinds = {case_id: "" if case.texts else case.task for case_id, case in self._cases.items()}
-        units = [
-            (kinds[case_id], own) for case_id, own in zip(self._case_of, self._own_haystacks.tolist(), strict=True)
-        ]
-        numbers = {unit: number for number, unit in enumerate(dict.fromkeys(units))}
-        return tuple(numbers), np.array([numbers[unit] for unit in units], dtype=np.intp)
+        numbers: dict[tuple[str, int], int] = {}
+        of_cluster = []
+        for case_id, own in zip(self._case_of, self._own_haystacks.tolist(), strict=True):
+            case = self._cases[case_id]
+            unit = "" if case.texts else case.task, own
+            of_cluster.append(numbers.setdefault(unit, len(numbers)))
+        return tuple(numbers), np.array(of_cluster, dtype=np.intp)
 
     def unit_sums(self, means: Floats) -> dict[tuple[str, int], tuple[float, float]]:
         """Return by unit of evidence the sum of the first clusters' values, and the largest that it can be.

@@ -163,9 +163,7 @@ def difference_interval(strata: Iterable[Stratum], *, alpha: float) -> Interval:
     estimate = model_mean(strata)
     if estimate is None:
         return -1.0, 1.0
-    from scipy.special import stdtrit
-
-    quantile = -float(stdtrit(estimate.freedom, alpha / 2))
+    quantile = _quantile(estimate, alpha)
     rare = quantile * estimate.unit / 2
     half = quantile * (rare + math.sqrt(estimate.variance + rare**2))
     return max(-1.0, estimate.mean - half), min(1.0, estimate.mean + half)
@@ -176,10 +174,14 @@ def mean_interval(values: Floats, own: Ints, *, alpha: float) -> Interval:
     estimate = model_mean([[(values, own)]])
     if estimate is None:
         return -math.inf, math.inf
+    half = _quantile(estimate, alpha) * math.sqrt(estimate.variance)
+    return estimate.mean - half, estimate.mean + half
+
+
+def _quantile(estimate: ModelMean, alpha: float) -> float:
     from scipy.special import stdtrit
 
-    half = -float(stdtrit(estimate.freedom, alpha / 2)) * math.sqrt(estimate.variance)
-    return estimate.mean - half, estimate.mean + half
+    return -float(stdtrit(estimate.freedom, alpha / 2))
 
 
 def clustered_error(values: Floats, own: Ints) -> float | None:

@@ -152,14 +152,12 @@ def _decide(gate: Gate, queue: ClusteredQueue, known: Likelihoods, alpha: float)
 
 
 def likelihood_verdicts(evaluator: GateEvaluator) -> tuple[Verdict, ...]:
-    scope = evaluator.measured.scope
-    rules = build_rules(evaluator.thresholds, scope, evaluator.panels)
-    return tuple(
-        _verdict(evaluator, rules, gate, length)
-        for gate in evaluator.thresholds.gates
-        if gate.kind == "likelihood"
-        for length in scope.verdict_lengths(gate)
-    )
+    thresholds, scope = evaluator.thresholds, evaluator.measured.scope
+    rules, verdicts = build_rules(thresholds, scope, evaluator.panels), list[Verdict]()
+    for gate in thresholds.gates:
+        if gate.kind == "likelihood":
+            verdicts += [_verdict(evaluator, rules, gate, length) for length in scope.verdict_lengths(gate)]
+    return tuple(verdicts)
 
 
 def _cases(gate: Gate, scope: Scope, panel: Panel) -> frozenset[str]:

@@ -133,11 +133,13 @@ class Panel:
         """Return all samples by the arrival of their clusters, at these rates by case id, else at 1."""
         ranked = []
         for case in self.cases.values():
-            clusters, rate = [index // case.group for index in case.planned], rates.get(case.id, 1.0)
+            rate = rates.get(case.id, 1.0)
+            clusters = [index // case.group for index in case.planned]
             # Uniformly random numbers, the same for a cluster that two tasks share.
             numbers = stable_hashes(clusters, "queue", self._seed, case.samples_of or case.task, case.length)
             for index, number in zip(case.planned, numbers, strict=True):
-                ranked.append((-math.log((2**64 - number) / 2**64) / rate, number, case.id, index))
+                arrival = -math.log((2**64 - number) / 2**64) / rate
+                ranked.append((arrival, number, case.id, index))
         ranked.sort()
         return tuple(SampleRef(case_id, index) for *_, case_id, index in ranked)
 

@@ -162,16 +162,15 @@ def regression_verdicts(evaluator: GateEvaluator) -> tuple[Verdict, ...]:
     for gate in thresholds.own_comparisons if scope.has_baseline else ():
         for family, length in evaluator.panels:
             cases = [case for case in scope.cases_at(length).values() if case.family == family]
-            name = comparison_name(family, length, gate.kind)
-            verdicts.append(_verdict(evaluator, gate, name, length, cases, decided.get((gate.name, family, length))))
+            verdict = _verdict(evaluator, gate, length, cases, decided.get((gate.name, family, length)))
+            verdicts.append(replace(verdict, name=comparison_name(family, length, gate.kind)))
     for gate in thresholds.gates:
         if gate.kind in COMPARED_KINDS:
             family, tasks = gate_family(gate, scope.task_families), scope.tasks_of(gate)
             for length in scope.verdict_lengths(gate):
                 selected = scope.cases_at(length)
                 cases = [selected[task] for task in tasks if task in selected]
-                known = decided.get((gate.name, family, length))
-                verdict = _verdict(evaluator, gate, gate.verdict_name(length), length, cases, known)
+                verdict = _verdict(evaluator, gate, length, cases, decided.get((gate.name, family, length)))
                 if missing := [task for task in tasks if task not in selected]:
                     detail = first_task(missing)
                     verdict = replace(verdict, verdict="not measured", because="missing tasks", detail=detail)
@@ -182,7 +181,6 @@ def regression_verdicts(evaluator: GateEvaluator) -> tuple[Verdict, ...]:
 def _verdict(
     evaluator: GateEvaluator,
     gate: Gate,
-    name: str,
     length: int,
     cases: Sequence[Case],
     decided: tuple[PanelPairs, PanelDecision, int] | None,
@@ -191,7 +189,6 @@ def _verdict(
     scope = evaluator.measured.scope
     verdict = replace(
         evaluator.blank(gate, length),
-        name=name,
         required=-(gate.drop or 0.0) if gate.changed is None else gate.changed,
         of=sum(len(case.planned) for case in cases if case.id not in scope.misfits),
     )

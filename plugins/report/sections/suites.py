@@ -378,16 +378,20 @@ def _reply_text(reply: ReplyResult) -> str:
 
 
 def _wording_text(twins: WordingTwins) -> str:
+    """Return the differences in all and of the tasks that differ most."""
     head = f"{twins.first} minus {twins.second} at {short_length(twins.length)}"
-    missing = [task for task, pairs in twins.tasks.items() if pairs is None]
-    if twins.total is None:
-        head += f": not measured, no sample under both wordings of {counted(missing, MOST_TWINS)}"
-    else:
-        head += f": {_paired_text(twins.total)} on {twins.total.pairs} pairs"
-    known = [(task, pairs) for task, pairs in twins.tasks.items() if pairs is not None and pairs.difference]
-    known.sort(key=lambda pair: -abs(pair[1].difference))
-    shown = [f"{task} {_paired_text(pairs)}" for task, pairs in known]
-    return f"{head}; {counted(shown, MOST_TWINS)}" if shown else head
+    missing, differing = list[str](), list[tuple[float, str]]()
+    for task, pairs in twins.tasks.items():
+        if pairs is None:
+            missing.append(task)
+        elif pairs.difference:
+            differing.append((-abs(pairs.difference), f"{task} {_paired_text(pairs)}"))
+    differing.sort(key=lambda pair: pair[0])
+    result = f"not measured, no sample under both wordings of {counted(missing, MOST_TWINS)}"
+    if twins.total is not None:
+        result = f"{_paired_text(twins.total)} on {twins.total.pairs} pairs"
+    shown = counted([text for _, text in differing], MOST_TWINS)
+    return "; ".join(filter(None, (f"{head}: {result}", shown)))
 
 
 def _paired_text(pairs: PairedDifference) -> str:

@@ -37,8 +37,6 @@ BROKEN = {
     LEVEL + "category = 'rag'\n": "kind 'level' has no key 'category'; it is one of category, likelihood",
     LEVEL + "categry = 'rag'\n": "unknown key 'categry'; known are name, kind",
     CATEGORY + "category = 'retrieval'\nabove = 40\n": "RULER's retrieval, tracing, aggregation, qa are each an aspect",
-    LEVEL
-    + "tasks = ['niah_.*']\n": "tasks has 'niah_.*', and patterns are not read; write whole names (`longctx tasks`)",
     LEVEL + "tasks = ['none']\n": "unknown task 'none'; known are niah_single_1, niah_single_2, niah_single_3, niah_",
     LEVEL + "tasks = ['vt', 'nq']\n": "tasks of rag and ruler have no common mean; write a gate for each",
     "[refs]\n": "unknown key 'refs'; known are reference, verdict, regression, floor, gate",
