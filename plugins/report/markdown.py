@@ -51,17 +51,19 @@ def markdown(document: JsonReport) -> str:
 def _head(document: JsonReport) -> list[str]:
     model, step, verdict = document.model, document.run.step, document.verdict or run_verdict(document)
     shown_step = "" if step is None else f", step {step}"
-    title = f"### {SIGNS[verdict.word]} Long context: {markdown_text(model.name, 80)}{shown_step}"
-    decided = f"**{verdict.word}** (exit code {verdict.exit_code}): {_plain(verdict.counts)}"
-    more = len(verdict.reasons) - MOST_REASONS
-    reasons = [*verdict.reasons[:MOST_REASONS], *([f"{more} more"] if more > 0 else [])]
-    next_step = f"Next: {_plain(verdict.next_step)}" if verdict.next_step else ""
+    lines = [f"### {SIGNS[verdict.word]} Long context: {markdown_text(model.name, 80)}{shown_step}"]
+    lines.append(f"**{verdict.word}** (exit code {verdict.exit_code}): {_plain(verdict.counts)}")
+    reasons = [*verdict.reasons]
+    if len(reasons) > MOST_REASONS:
+        reasons[MOST_REASONS:] = [f"{len(reasons) - MOST_REASONS} more"]
+    lines.append(_list(reasons))
+    lines.append(f"Next: {_plain(verdict.next_step)}" if verdict.next_step else "")
     length = effective_length_of(document)
-    shown = "" if document.is_of_files else f"Claimed length **{short_length(document.ruler.claimed_length)}**"
     if length is not None:
-        shown = f"Effective length **{_plain(length.text)}**, {_plain(length.context)}"
-    facts = _plain(", ".join(model_facts(model)))
-    return [title, decided, _list(reasons), next_step, shown, facts]
+        lines.append(f"Effective length **{_plain(length.text)}**, {_plain(length.context)}")
+    elif not document.is_of_files:
+        lines.append(f"Claimed length **{short_length(document.ruler.claimed_length)}**")
+    return [*lines, _plain(", ".join(model_facts(model)))]
 
 
 def _remarks(document: JsonReport) -> list[str]:

@@ -46,21 +46,17 @@ def terminal_summary(document: JsonReport, columns: int = COLUMNS) -> list[Line]
     gates = {gate_text(gate) for gate in document.gates}
     # The end of the summary has the first reason.
     others = [reason for reason in verdict.reasons[1:] if reason not in gates]
-    parts = [
-        note_lines(_head(document)),
-        _score_lines(document, columns),
-        note_lines(notes("files" if document.is_of_files else "server", notes_of(document, ""), "warning")),
-        _likelihood_lines(document, columns),
-        note_lines([*frontier_notes(document), *question_notes(document)]),
-        note_lines(comparison_notes(document)),
-        note_lines([*failure_notes(document, 0 if is_pass else SHOWN_CASES), *cost_notes(document)]),
-        note_lines([*gate_notes(document), *notes("besides", others, "bad"), *notes("advice", advice)]),
-    ]
+    about = notes("files" if document.is_of_files else "server", notes_of(document, ""), "warning")
+    parts = [note_lines(_head(document)), _score_lines(document, columns), note_lines(about)]
+    parts.append(_likelihood_lines(document, columns))
+    parts.append(note_lines([*frontier_notes(document), *question_notes(document)]))
+    parts.append(note_lines(comparison_notes(document)))
+    parts.append(note_lines([*failure_notes(document, 0 if is_pass else SHOWN_CASES), *cost_notes(document)]))
+    parts.append(note_lines([*gate_notes(document), *notes("besides", others, "bad"), *notes("advice", advice)]))
     lines: list[Line] = []
-    for part in parts:
+    for part in filter(None, parts):
         # An empty line stands between two parts.
-        lines += [("", {})] if part and lines else []
-        lines += part
+        lines += [("", {}), *part] if lines else part
     return _wrapped(lines, columns)
 
 
