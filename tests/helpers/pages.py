@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import html
 import json
+import re
 from html.parser import HTMLParser
 from typing import Any
 
@@ -36,37 +38,6 @@ class PageParser(HTMLParser):
             self.raw[-1] = (kind, text + data)
 
 
-class TableParser(HTMLParser):
-    """Collect the text of a page's tables, row by row, under the table's id or its caption."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.tables: dict[str, list[list[str]]] = {}
-        self.rows: list[list[str]] = []
-        self.name = ""
-        self.inside = ""
-
-    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        if tag == "table":
-            self.rows, self.name = [], dict(attributes).get("id") or ""
-        elif tag == "tr":
-            self.rows.append([])
-        elif tag in ("th", "td") and self.rows:
-            self.rows[-1].append("")
-        self.inside = tag if tag in ("th", "td", "caption") else self.inside
-
-    def handle_endtag(self, tag: str) -> None:
-        if tag == "table":
-            self.tables[self.name] = self.rows
-        self.inside = "" if tag == self.inside else self.inside
-
-    def handle_data(self, data: str) -> None:
-        if self.inside == "caption" and not self.name:
-            self.name = data
-        elif self.inside in ("th", "td") and self.rows and self.rows[-1]:
-            self.rows[-1][-1] += data
-
-
 def page_of(summary: RunSummary) -> str:
     """Return the HTML page of a run."""
     return page(visible_data(document(summary)), summary)
@@ -81,9 +52,20 @@ def parse(text: str) -> PageParser:
 
 def tables_of(text: str) -> dict[str, list[list[str]]]:
     """Return the tables of a page by id or caption, as rows of cell texts with the header first."""
-    parser = TableParser()
-    parser.feed(text)
-    return parser.tables
+    tables = {}
+    for attributes, table in re.findall(r"<table\b([^>]*)>(.*?)</table>", text, re.DOTALL):
+        (name,) = (
+            re.findall(r'\bid="?([^" ]+)', attributes) or re.findall(r"<caption[^>]*>(.*?)</caption>", table) or [""]
+        )
+        rows = re.findall(r"<tr\b[^>]*>(.*?)</tr>", table, re.DOTALL)
+        tables[name] = [
+            [_text(cell) for cell in re.findall(r"<(?:td|th)\b[^>]*>(.*?)</t[dh]>", row, re.DOTALL)] for row in rows
+        ]
+    return tables
+
+
+def _text(markup: str) -> str:
+    return html.unescape(re.sub(r"<[^>]*>", "", markup))
 
 
 def rows_of(text: str) -> list[dict[str, Any]]:

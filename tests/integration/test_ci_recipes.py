@@ -156,19 +156,6 @@ def test_the_slurm_epilogue_measures_new_checkpoints_once(clone: Clone, tmp_path
     assert (again.returncode, "measuring" in again.stdout, "notified of" in again.stdout) == (1, False, False)
 
 
-@pytest.mark.whole_loop
-def test_the_slurm_gate_evaluates_the_journal_of_the_array(clone: Clone) -> None:
-    options = f"--suite ruler --lengths 512 --thresholds {EDITED['THRESHOLDS']}"
-    (clone.folder / "settings.sh").write_text(
-        f"MODEL={EDITED['MODEL']}\nJOURNAL={EDITED['JOURNAL']}-array\nOPTIONS=({options})\n"
-    )
-    settings = FEW | {"LONGCTX_SETTINGS": "settings.sh", "LONGCTX_WORKERS": "0", "LONGCTX_REPORT": "out/array.json"}
-    for script in ("array", "gate"):
-        ended = clone.run(f"bash ci/slurm/{script}.sh", **settings)
-        assert (ended.returncode, ended.stderr) == (0, ""), ended.stdout
-    assert verdicts(clone.folder / "out" / "array.json") == {GATE: "pass"}
-
-
 def test_recipes_keep_their_reports_when_a_gate_fails() -> None:
     steps = parsed(GITHUB)["jobs"]["gates"]["steps"]
     (upload,) = [step for step in steps if "upload-artifact" in step.get("uses", "")]
