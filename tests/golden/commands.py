@@ -76,21 +76,12 @@ class WrongUse:
     content: str
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """What came of a command."""
-
-    code: int
-    out: str
-    err: str
-
-
 def help_records(folder: Path) -> dict[str, str]:
     """Return the records of all help texts by path."""
     records = {}
     for name, text in HELP.items():
         ended = run(text, folder)
-        found = SUITE_GROUP.search(ended.out) if name == "pytest" else None
+        found = SUITE_GROUP.search(ended.stdout) if name == "pytest" else None
         records[f"help/{name}.txt"] = found[0] if found else block(WrongUse(text, "", ""), ended, folder)
     return records
 
@@ -119,17 +110,15 @@ def wrong_uses(record: str) -> list[WrongUse]:
     return found
 
 
-def run(text: str, directory: Path) -> Ended:
+def run(text: str, directory: Path) -> subprocess.CompletedProcess[str]:
     """Run a command, written as for a shell, to its end."""
     program, *words = shlex.split(text)
     if program == "measure":
         program, words = "python", ["-c", MEASURE, *words]
-    ended = subprocess.run(
+    return subprocess.run(
         [str(preloaded(program)), *words], cwd=directory, env=environment(), capture_output=True, check=False,
-        stdin=subprocess.DEVNULL, timeout=SECONDS_FOR_A_COMMAND,
+        stdin=subprocess.DEVNULL, timeout=SECONDS_FOR_A_COMMAND, encoding="utf-8", errors="backslashreplace",
     )  # fmt: skip
-    out, err = (stream.decode("utf-8", "backslashreplace") for stream in (ended.stdout, ended.stderr))
-    return Ended(ended.returncode, out, err)
 
 
 def environment() -> dict[str, str]:
@@ -150,13 +139,13 @@ def write_files(folder: Path, files: Mapping[str, str]) -> None:
             path.write_text(text, encoding="utf-8")
 
 
-def block(wrong_use: WrongUse, ended: Ended, folder: Path) -> str:
+def block(wrong_use: WrongUse, ended: subprocess.CompletedProcess[str], folder: Path) -> str:
     """Return the record of one command: its words, the file with the mistake, its exit code and its outputs."""
     lines = [f"$ {wrong_use.command}"]
     if wrong_use.shown:
         lines += [f"{wrong_use.shown}:", *(f"> {line}" for line in wrong_use.content.splitlines())]
-    lines.append(f"exit {ended.code}")
-    for name, output in (("out", ended.out), ("err", ended.err)):
+    lines.append(f"exit {ended.returncode}")
+    for name, output in (("out", ended.stdout), ("err", ended.stderr)):
         lines += [f"{name}| {line}".rstrip(" ") for line in normal(output, folder).splitlines()]
     return "\n".join(lines) + "\n"
 

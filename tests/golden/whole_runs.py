@@ -118,8 +118,8 @@ def run_records(name: str, folder: Path) -> dict[str, str]:
     printed = []
     for text in RUNS[name].commands:
         ended = run(text, folder)
-        lines = [f"$ {text}", f"exit {ended.code}"]
-        for stream, shown in (("out", ended.out), ("err", ended.err)):
+        lines = [f"$ {text}", f"exit {ended.returncode}"]
+        for stream, shown in (("out", ended.stdout), ("err", ended.stderr)):
             text_shown = AT_ONE_TIME.sub(_in_order, DOTS.sub("", stable(shown, folder)))
             lines += [f"{stream}| {line}".rstrip() for line in text_shown.splitlines()]
         printed.append("\n".join(lines) + "\n")
@@ -152,7 +152,7 @@ def continued(folder: Path) -> str:
     """Return what a run prints that finds all its answers in the journal of the records."""
     shutil.copytree(JOURNAL, folder / "journal")
     write_files(folder, FILES)
-    return run(TINY_RUN, folder).out
+    return run(TINY_RUN, folder).stdout
 
 
 def keep_journal(folder: Path) -> None:
