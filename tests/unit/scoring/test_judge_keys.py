@@ -10,9 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from longctx.fixtures.http.retry import TimeBudget
 from longctx.fixtures.scoring.judge import Judge, JudgeError, JudgeSettings
-from longctx.fixtures.scoring.judge.judge import ChatClient
 from longctx.plugins.journal import JudgeReplies
 from tests.helpers.judges import ANSWER, RIGHT, decided, refused, settings_for
 from tests.helpers.servers import ChatServer, Response, completion, in_json
@@ -56,11 +54,8 @@ def test_the_key_comes_from_the_environment(
 )
 def test_openais_key_is_sent_to_openai_only(monkeypatch: pytest.MonkeyPatch, url: str | None, sent: str) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    client = ChatClient(JudgeSettings(model="m", url=url), TimeBudget())
-    try:
-        assert f"Bearer {client._connection.key or 'none'}" == sent
-    finally:
-        client.close()
+    with closing(Judge(JudgeSettings(model="m", url=url))) as judge:
+        assert f"Bearer {judge._connection.key or 'none'}" == sent
 
 
 def test_openai_gets_no_request_without_a_key() -> None:
