@@ -13,7 +13,7 @@ from tests.helpers.preloaded import start_server
 HERE = Path(__file__).parent
 # Modules that load models, start whole runs or simulate thousands of panels: several seconds each.
 SLOW_MODULES = frozenset((
-    "unit/calibration/test_calibration.py", "unit/calibration/test_calibration_chain.py",
+    "unit/calibration/test_calibration.py",
     "unit/checkpoints/test_consistency.py", "unit/ci/test_launch.py",
     "unit/conversion/test_adapter.py", "unit/conversion/test_convert.py",
     "unit/corpora/test_synthetic_documents.py",
@@ -31,7 +31,7 @@ SLOW_MODULES = frozenset((
     "unit/test_memory_estimate.py", "unit/test_memory_fit.py",
     "unit/report/test_report_size.py",
     "unit/report/test_report_writing.py", "unit/report/test_samples.py", "unit/report/test_shown_reports.py",
-    "unit/runner/test_worker.py", "unit/scoring/test_judge_faults.py", "unit/scoring/test_judge_parse.py",
+    "unit/runner/test_worker.py", "unit/scoring/test_judge_parse.py", "unit/scoring/test_judge_requests.py",
     "unit/tasks/test_frontier.py", "unit/tasks/test_frontier_answers.py",
     "unit/tasks/test_canaries.py", "unit/tasks/test_gold.py", "unit/tasks/test_helmet_tasks.py",
     "unit/tasks/test_tasks.py", "unit/tasks/test_tasks_depths.py",

@@ -1,21 +1,23 @@
-"""Calibration checkpoints answer every sample as their construction predicts."""
+"""Calibration checkpoints answer every sample as their construction predicts, at every step of a simulated training."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from tokenizers import Tokenizer
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from longctx.fixtures.calibration.recipe import SOLVED
+from longctx.fixtures.calibration.recipe import LAST_STEP, SOLVED
 from longctx.fixtures.calibration.tokenizer import token_roles
-from longctx.fixtures.calibration.weights import graded_window
+from longctx.fixtures.calibration.weights import drifted, graded_window
 from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
 from longctx.fixtures.records import Sample
 from longctx.fixtures.tasks import TASKS
-from tests.helpers.calibrations import Calibrated, ready
+from tests.helpers.calibrations import Calibrated, command, content, ready
 from tests.helpers.runs import NEEDLES, calibration_checkpoint
 from tests.helpers.tiny_models import byte_tokenizer
 
@@ -129,3 +131,50 @@ def test_a_checkpoint_describes_its_window_and_its_solved_tasks() -> None:
 def test_a_tokenizer_that_splits_a_mark_is_refused() -> None:
     with pytest.raises(ValueError, match="the tokenizer splits ' for', which the model reads as one token"):
         token_roles(Tokenizer.from_str(byte_tokenizer().backend_tokenizer.to_str()))
+
+
+BLIND = "full-blind=0.3"
+LATE = "full-blind=0.3-step=16000"
+TASK_NAMES = ("niah_single_1", "niah_single_2", "niah_multikey_1", "niah_multikey_2")
+
+
+def samples_of(model: Calibrated, per_task: int) -> list[Sample]:
+    return [model.sample(task, 512, index) for task in TASK_NAMES for index in range(per_task)]
+
+
+def blind_quantile(model: Calibrated, sample: Sample) -> float:
+    """Return the number of the key's last token; a checkpoint that is blind to a larger share overlooks the key."""
+    return model.roles.blind_quantiles[model.key_token(sample)]
+
+
+def test_a_blind_checkpoint_misses_its_share_of_keys_and_no_others() -> None:
+    model = ready(BLIND)
+    samples = samples_of(model, 6)
+    predicted = [blind_quantile(model, sample) >= 0.3 for sample in samples]
+    assert [model.solves(sample) for sample in samples] == predicted
+    assert min(predicted.count(True), predicted.count(False)) >= 5
+
+
+def test_the_answer_for_an_overlooked_key_is_empty() -> None:
+    """It ends at once, as for an unknown key, and does not give the value of another key."""
+    model = ready(BLIND)
+    missed = [sample for sample in samples_of(model, 6) if blind_quantile(model, sample) < 0.3]
+    assert [model.answers(sample.prompt).strip() for sample in missed[:4]] == [""] * 4
+
+
+def test_the_last_step_gives_the_same_answers_as_the_first() -> None:
+    first, last = ready(BLIND), ready(LATE)
+    samples = samples_of(first, 3)
+    assert [last.answers(sample.prompt) for sample in samples] == [first.answers(sample.prompt) for sample in samples]
+
+
+def test_every_step_has_a_fingerprint_of_its_own() -> None:
+    assert len({read_checkpoint(str(calibration_checkpoint(spec))).fingerprint for spec in ("full", BLIND, LATE)}) == 3
+    first, second = ({"w": np.ones(900, np.float32)} for _ in range(2))
+    assert (drifted(first, 1 / LAST_STEP)["w"] != drifted(second, 2 / LAST_STEP)["w"]).mean() > 0.9
+
+
+def test_the_command_writes_a_step_of_a_run(tmp_path: Path) -> None:
+    written = command(str(tmp_path / "one"), "--blind", "0.3", "--step", "16000")
+    assert (written.returncode, written.stderr) == (0, "")
+    assert content(tmp_path / "one") == content(calibration_checkpoint(LATE))
