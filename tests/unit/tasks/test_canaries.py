@@ -1,4 +1,4 @@
-"""Answers without reading the text: the right answer scores 1, and any other answer of RULER and HELMET about chance."""
+"""Answers without reading the text: the right one scores 1, and any other one of RULER and HELMET about chance."""
 
 from __future__ import annotations
 
