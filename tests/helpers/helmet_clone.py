@@ -6,10 +6,6 @@ import json
 from pathlib import Path
 
 SOURCE = """
-import json
-import random
-from datasets import load_dataset
-
 raise RuntimeError("this file is parsed and never executed")
 
 
@@ -20,19 +16,12 @@ def load_qa(dataset, path, demo_path, max_test_samples=None, popularity_threshol
         user_template = "Short answers please.\\nReply: [reply]\\n\\n{demos}{context}\\n\\nAsked: {question}"
     system_template = "Reply:"
     prompt_template = user_template + "\\n" + system_template
-    if path.endswith(".json"):
-        data = load_dataset("json", data_files=path, field="data")["train"]
-    else:
-        return {"data": path, "prompt_template": prompt_template}
-    key = "id" if "id" in data.column_names else "question"
     demo_template = "{documents}\\n\\nAsked: {question}\\nReply: {answer}"
     passage_template = "Page (Head: {title}): {text}"
 
     def update(sample):
-        demos = data
         demo_text = ""
         if shots > 0:
-            demos = demos.shuffle(seed=1)
             demo_text = "\\n\\n".join([demo_template.format(**d, documents="\\n\\n".join([passage_template.format(**c) for c in d["ctxs"]]), answer=d["answers"][0]) for d in demos]) + "\\n\\n"
         passage_text = ""
         if len(sample["ctxs"]) > 0:
@@ -47,7 +36,6 @@ def load_json_kv(path, shots, max_test_samples=None, seed=42):
     system_template = "Its value:"
     prompt_template = user_template + "\\n" + system_template
     demo_template = "Name: {key}\\nIts value:{value}"
-    data = load_dataset("json", data_files=path)["train"]
     data = data.map(lambda x: {
         "demos": "\\n\\n".join([demo_template.format(key=key, value=" "+value) for key, value in x["demos"][:shots]]) + ("\\n\\n" if shots > 0 else ""),
         "k": x["num_kvs"],
@@ -59,10 +47,7 @@ def load_narrativeqa(dataset, path=None, shots=0, max_samples=None, seed=42):
     user_template = "A tale and a question follow.\\n\\n{demo}{context}\\n\\nAsked: {question}"
     system_template = "Reply:"
     prompt_template = user_template + "\\n" + system_template
-    if path is not None and path != "":
-        data = path
-    else:
-        all_data = load_dataset("narrativeqa")
+    if not path:
         data = all_data["test"].map(lambda example: {
             "context": example["document"]["text"],
             "question": example["question"]["text"],
@@ -72,7 +57,6 @@ def load_narrativeqa(dataset, path=None, shots=0, max_samples=None, seed=42):
 
 
 def load_multi_lexsum(dataset, path=None, shots=0, max_samples=None, seed=42):
-    all_data = load_dataset("multi_lexsum")
     user_template = "Sum up the case.\\n\\n{demo}Papers:\\n{context}\\n\\nSum it up."
     system_template = "In short:"
     prompt_template = user_template + "\\n\\n" + system_template
@@ -165,7 +149,6 @@ def load_alce(dataset, path, demo_path, shots=0):
 
 
 def load_infbench(dataset, shots=0, max_test_samples=None, seed=42):
-    data = load_dataset("infinitebench")
     if "qa_eng" in dataset:
         user_template = "A book and a question.\\n\\n{demo}{context}\\n\\nAsked: {question}"
         system_template = "Reply:"
@@ -176,10 +159,6 @@ def load_infbench(dataset, shots=0, max_test_samples=None, seed=42):
         user_template = "Sum up the book.\\n\\n{demo}{context}\\n\\nSum it up."
         system_template = "In short:"
     prompt_template = user_template + "\\n\\n" + system_template
-
-    def process_example(example):
-        update = {"question": example["input"], "demo": ""}
-        return update
 
     def add_demos(example):
         demos = data.filter(lambda x: x["id"] != example["id"])
