@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import subprocess
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longctx.fixtures.installation import SUITE
-from longctx.plugins.config.invocation import join_path_options, pytest_command, typed_command
+from longctx.plugins.config.invocation import join_path_options, pytest_command
 from longctx.plugins.config.options import PATH_OPTIONS
 from longctx.plugins.rootdir import _moves_rootdir
 from tests.helpers.paths import REPOSITORY
@@ -86,17 +85,3 @@ def environment() -> dict[str, str]:
 def test_the_short_id_of_a_case_is_that_of_its_test(before: tuple[str, ...]) -> None:
     command = pytest_command([*before, "test_ruler[vt-1k]", "-k", "test_ruler[vt-1k]"])
     assert command[-3:] == [f"{SUITE}/tests_longctx/test_ruler.py::test_ruler[vt-1k]", "-k", "test_ruler[vt-1k]"]
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("--model=ckpt", "-k", "niah or vt", "--lengths", "4k"),
-        ("--model=ckpt", "tests_longctx/test_ruler.py::test_ruler[vt-1k]"),
-        ("--model=ckpt", "thresholds.toml::gate[mean at 4k]"),
-    ],
-)
-def test_a_report_shows_the_command_that_was_typed(words: tuple[str, ...]) -> None:
-    command = pytest_command(words)
-    assert typed_command(command[command.index("-c") :]) == shlex.join(["longctx", "run", *words])
-    assert typed_command(words) == shlex.join(["pytest", *words])
