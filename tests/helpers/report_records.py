@@ -27,7 +27,8 @@ def _completed(value: Any, kind: inspect.Type) -> Any:
     if isinstance(kind, inspect.Metadata):
         return _completed(value, kind.type)
     if isinstance(kind, inspect.UnionType):
-        return value if value is None else _completed(value, _without_none(kind))
+        (other,) = (each for each in kind.types if not isinstance(each, inspect.NoneType))
+        return value if value is None else _completed(value, other)
     if isinstance(kind, inspect.StructType) and isinstance(value, Mapping):
         missing = {field.encode_name: _least(field.type) for field in kind.fields if field.required}
         missing = {name: least for name, least in missing.items() if name not in value}
@@ -59,8 +60,3 @@ def _least(kind: inspect.Type) -> Any:
     if isinstance(kind, inspect.BoolType):
         return False
     return {} if isinstance(kind, inspect.DictType) else []
-
-
-def _without_none(kind: inspect.UnionType) -> inspect.Type:
-    (other,) = (each for each in kind.types if not isinstance(each, inspect.NoneType))
-    return other
