@@ -334,8 +334,8 @@ def culprit_name(candidate: Candidate, static: StaticComparison) -> str:
     members = [change for change in static.tensors if change.name in candidate.members]
     if len(members) == 1:
         return f"{name} ({description(members[0])})"
-    layers = {change.layer for change in members if not change.problem}
-    if layers and layers <= static.moved_layers.keys():
+    layers, moved = {change.layer for change in members if not change.problem}, static.moved_layers
+    if layers and layers <= moved.keys():
         return f"{name} (layer {_moved(static)})"
     forms, half = Counter(change.problem or change.form for change in members), len(members) / 2
     if not members or forms.pop("", 0) > half:
