@@ -8,7 +8,6 @@ from typing import Any
 
 import yaml
 
-from longctx.plugins.config.options import RUN_OPTIONS
 from tests.helpers.paths import REPOSITORY
 
 CI = REPOSITORY / "ci"
@@ -17,11 +16,6 @@ MANIFEST = CI / "kubernetes" / "longctx.yaml"
 DOCKERFILE = MANIFEST.with_name("Dockerfile")
 # Programs that a launch line may start; fakes of them write their arguments to a file.
 SERVER_PROGRAMS = ("vllm", "ray", "python")
-
-
-def is_known(option: str) -> bool:
-    """Return True if pytest has this option in a run of the suite."""
-    return option in RUN_OPTIONS
 
 
 def write_program(file: Path, text: str) -> None:

@@ -21,11 +21,9 @@ from longctx.fixtures.records import (
     Outcome,
     Score,
 )
-from longctx.fixtures.tasks import FAMILIES, NAMED_SUITES, RULER_ASPECTS, TASKS
-from longctx.plugins.config.run import Run
+from longctx.fixtures.tasks import NAMED_SUITES, TASKS
 from longctx.plugins.config.run_facts import Baseline
 from longctx.plugins.report.document import RunSummary
-from longctx.plugins.thresholds.records import SHIPPED, load_thresholds
 from longctx.plugins.verdicts.evaluate import Measured
 from longctx.plugins.verdicts.evaluation import evaluate
 from longctx.plugins.verdicts.hypotheses import PanelKey, build_panels
@@ -156,12 +154,8 @@ def _summary(
     options = options_of(**changed)
     cases = cases_of(options)
     baseline = Baseline(name="runs/step_500", fingerprint="b" * 32, journal="/nonexistent", checkpoint=CHECKPOINT)
-    run = Run(
-        id="a-run", options=options, checkpoint=replace(CHECKPOINT, path=options.model_path), cases=cases,
-        unavailable={}, misfits={}, chat=True, corpora="c", prompts="p", samples="s",
-        thresholds=load_thresholds(SHIPPED, known_tasks=FAMILIES), baseline=baseline if paired else None, deadline=None,
-        ruler_aspects=dict(RULER_ASPECTS), task_families=dict(FAMILIES),
-    )  # fmt: skip
+    checkpoint = replace(CHECKPOINT, path=options.model_path)
+    run = workers.run_with(options, checkpoint=checkpoint, cases=cases, baseline=baseline if paired else None)
     measured = results or {case.id: result_of(case, options.lengths, texts, paired) for case in cases}
     scope = run.scope(cases)
     if most is not None:

@@ -72,23 +72,18 @@ def options_of(model: str, **changed: Any) -> Options:
 def run_of(model: Path, **changed: Any) -> Run:
     """Return a run of all tasks. `changed` overrides options of `options_of`."""
     options = options_of(str(model), **changed)
-    return Run(
-        id="a-run",
-        options=options,
-        checkpoint=read_checkpoint(str(model)),
-        cases=plan(options, TASKS, Corpora()),
-        unavailable={},
-        misfits={},
-        chat=formatter_of(model).chat,
-        corpora="c",
-        prompts="p",
-        samples="s",
-        thresholds=load_thresholds(SHIPPED, known_tasks=FAMILIES),
-        ruler_aspects=dict(RULER_ASPECTS),
-        task_families=dict(FAMILIES),
-        baseline=None,
-        deadline=None,
-    )
+    cases = plan(options, TASKS, Corpora())
+    return run_with(options, checkpoint=read_checkpoint(str(model)), cases=cases, chat=formatter_of(model).chat)
+
+
+def run_with(options: Options, **facts: Any) -> Run:
+    """Return a run of these options with the shipped thresholds."""
+    plain: dict[str, Any] = {
+        "id": "a-run", "unavailable": {}, "misfits": {}, "chat": True, "corpora": "c", "prompts": "p", "samples": "s",
+        "thresholds": load_thresholds(SHIPPED, known_tasks=FAMILIES), "ruler_aspects": dict(RULER_ASPECTS),
+        "task_families": dict(FAMILIES), "baseline": None, "deadline": None,
+    }  # fmt: skip
+    return Run(options=options, **plain | facts)
 
 
 @contextmanager

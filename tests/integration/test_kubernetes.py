@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
+from longctx.plugins.config.options import RUN_OPTIONS
 from tests.helpers.paths import REPOSITORY
 from tests.helpers.recipes import (
     CI,
     DOCKERFILE,
     MANIFEST,
-    is_known,
     launched,
     launched_server,
     manifest,
@@ -49,7 +49,7 @@ def test_the_manifest_has_one_server_one_address_and_one_job_that_uses_it() -> N
     (base_url,) = [word for word in job["containers"][0]["command"] if word.startswith("--base-url=")]
     assert base_url == f"--base-url=http://{items['Service']['metadata']['name']}:8000/v1"
     options = [word.partition("=")[0] for word in job["containers"][0]["command"][1:] if word.startswith("-")]
-    assert [option for option in options if not is_known(option)] == []
+    assert [option for option in options if option not in RUN_OPTIONS] == []
     for container in (server["containers"][0], job["containers"][0]):
         words: list[Any] = [*container.get("args", ()), *container.get("command", ())]
         assert set(re.findall(r"\$\((\w+)\)", " ".join(words))) <= set(settings)

@@ -11,13 +11,13 @@ import pytest
 
 from longctx.fixtures.engines.openai.probe import is_ready
 from longctx.fixtures.engines.openai.server_process import ServeError, ServerProcess, free_port, split_command
+from longctx.plugins.config.options import RUN_OPTIONS
 from tests.helpers.paths import REPOSITORY
 from tests.helpers.recipes import (
     CI,
     DOCKERFILE,
     MANIFEST,
     SCRIPTS,
-    is_known,
     launched,
     launched_server,
     manifest,
@@ -128,7 +128,7 @@ def test_a_slurm_script_uses_existing_options(script: str, tmp_path: Path) -> No
     (seen,) = launched(["bash", str(CI / f"slurm/{script}.sh")], tmp_path)
     options = [word.partition("=")[0] for word in seen[1:] if word.startswith("-")]
     assert {"--model", "--journal", "--lengths"} <= set(options)
-    assert [option for option in options if not is_known(option)] == []
+    assert [option for option in options if option not in RUN_OPTIONS] == []
     assert ("--budget" in options) == (script == "gate")
 
 
@@ -147,4 +147,4 @@ def test_documented_commands_can_be_parsed_and_use_existing_options() -> None:
     assert commands
     for command in commands:
         options = [word for word in shlex.split(command) if word.startswith("--")]
-        assert [option for option in options if not is_known(option.partition("=")[0])] == []
+        assert [option for option in options if option.partition("=")[0] not in RUN_OPTIONS] == []

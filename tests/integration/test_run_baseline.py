@@ -13,9 +13,7 @@ import torch
 from jsonschema import Draft202012Validator
 from safetensors.torch import load_file, save_file
 
-from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
 from longctx.plugins.config.run import BaselineError, read_baseline
-from longctx.plugins.journal import Subject
 from longctx.plugins.report.sections.gates import PLAIN
 from tests.helpers.runs import SCHEMA, CompletedRun, calibration_checkpoint, completed_run
 from tests.helpers.servers import served_needles
@@ -98,9 +96,8 @@ def test_a_worse_checkpoint_fails_and_the_reason_counts_its_worse_samples(worse:
     Draft202012Validator(SCHEMA).validate(worse.report)
 
 
-def test_checkpoints_of_the_same_name_share_no_results(worse: CompletedRun, checkpoints: tuple[Path, Path]) -> None:
+def test_checkpoints_of_the_same_name_share_no_results(worse: CompletedRun) -> None:
     assert len(list((worse.folder / "journal").glob("*/subject.json"))) == 2
-    assert len({key_of(checkpoint) for checkpoint in checkpoints}) == 2
 
 
 def test_a_prompt_with_a_token_that_only_one_side_knows_is_not_compared(
@@ -116,33 +113,14 @@ def test_a_prompt_with_a_token_that_only_one_side_knows_is_not_compared(
     assert error.startswith(f"--baseline: its tokenizer makes other token ids of test_ruler[{TASK}-512] sample")
 
 
-@pytest.mark.parametrize("baseline_kind", ["report", "path"])
-def test_the_same_checkpoint_is_no_worse_than_itself(
-    baseline_kind: str,
-    model: tuple[str, ...],
-    full: CompletedRun,
-    tmp_path_factory: pytest.TempPathFactory,
+def test_a_report_of_the_same_answers_leaves_none_to_compute_and_no_loss(
+    model: tuple[str, ...], full: CompletedRun, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """With the report of an earlier run, no sample is left to compute. A checkpoint is measured only once."""
-    copy = Path(shutil.copytree(calibration_checkpoint("512"), tmp_path_factory.mktemp("twin") / "step_9"))
-    baseline = str(full.folder / "report.json") if baseline_kind == "report" else str(copy)
-    journal = ("--journal", str(full.folder / "journal")) if baseline_kind == "report" else ()
-    compared = model if baseline_kind == "report" else ("--model", "calibration:512")
-    run = completed_run(
-        tmp_path_factory, *compared, *SELECTED, "--baseline", baseline, *journal,
-        thresholds=PAIRED, own_journal=True,
-    )  # fmt: skip
-    assert run.exit_code == 0
+    """A server may answer otherwise from run to run, so its answers are compared."""
+    known = ("--baseline", f"{full.folder}/report.json", "--journal", f"{full.folder}/journal")
+    run = completed_run(tmp_path_factory, *model, *SELECTED, *known, thresholds=PAIRED, own_journal=True)
+    assert (run.exit_code, run.report["run"]["computed_samples"]) == (0, 0)
     pairs = [run.gates[f"regression at {length}"] for length in ("512", "1k")]
-    assert run.report["run"]["computed_samples"] == (
-        0 if baseline_kind == "report" else sum(case["samples"] for case in run.report["cases"])
-    )
-    if baseline_kind == "path":
-        assert {(gate["verdict"], gate["measured"], gate["samples"]) for gate in pairs} == {("pass", None, 0)}
-        assert {gate["reason"] for gate in pairs} == {PLAIN["same checkpoint"]}
-        assert PLAIN["same checkpoint"] in run.output.replace("\n           ", " ")
-        return
-    # A server may answer otherwise from run to run, so its answers are compared.
     assert {(gate["verdict"], gate["measured"]) for gate in pairs} == {("pass", 0.0)}
     cases = run.report["regression"]["cases"].values()
     assert {(case["difference"], case["worse"], case["better"], case["dropped"]) for case in cases} == {
@@ -151,8 +129,15 @@ def test_the_same_checkpoint_is_no_worse_than_itself(
     assert run.report["regression"]["baseline"]["fingerprint"] == run.report["model"]["fingerprint"]
 
 
-def key_of(checkpoint: Path) -> str:
-    return Subject(model="step_1", fingerprint=read_checkpoint(str(checkpoint)).fingerprint, execution={}).key
+def test_a_checkpoint_that_is_its_own_baseline_is_measured_once(tmp_path_factory: pytest.TempPathFactory) -> None:
+    copy = shutil.copytree(calibration_checkpoint("512"), tmp_path_factory.mktemp("twin") / "step_9")
+    compared = ("--model", "calibration:512", "--baseline", str(copy))
+    run = completed_run(tmp_path_factory, *compared, *SELECTED, thresholds=PAIRED, own_journal=True)
+    assert run.report["run"]["computed_samples"] == sum(case["samples"] for case in run.report["cases"])
+    pairs = [run.gates[f"regression at {length}"] for length in ("512", "1k")]
+    assert {(gate["verdict"], gate["measured"], gate["samples"]) for gate in pairs} == {("pass", None, 0)}
+    assert {gate["reason"] for gate in pairs} == {PLAIN["same checkpoint"]}
+    assert (run.exit_code, PLAIN["same checkpoint"] in run.output.replace("\n           ", " ")) == (0, True)
 
 
 def changed(section: str, **values: Any) -> Callable[[Path], None]:
