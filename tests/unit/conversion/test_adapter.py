@@ -73,6 +73,8 @@ def merge(folder: Path, scratch: Path, base: str | None = None) -> Path:
 
 KINDS: dict[str, tuple[bool, Callable[[], Any], int | None]] = {
     "linear layers": (False, lora, None),
+    "ranks by module": (False, lambda: lora(rank_pattern={"down_proj": 2}, alpha_pattern={"q_proj": 3}), None),
+    "rslora": (False, lambda: lora(use_rslora=True), None),
     "dora": (False, lambda: lora(use_dora=True), None),
     "pissa": (False, lambda: lora(init_lora_weights="pissa"), None),
     "head": (False, lambda: lora(target_modules=[*LINEAR, "lm_head"]), None),
