@@ -25,6 +25,7 @@ from longctx.fixtures.memory import (
 )
 from longctx.fixtures.records import Options
 from longctx.fixtures.tasks import TASKS
+from longctx.plugins.collection import _local_worker_count
 from tests.helpers.runs import calibration_checkpoint, run_pytest, sparse_weights
 from tests.helpers.workers import options_of
 
@@ -238,12 +239,8 @@ def test_a_run_that_cannot_fit_ends_with_one_line_that_a_plan_shows_too(
         (("-p", "no:xdist"), 1),
     ],
 )  # fmt: skip
-def test_workers_on_this_machine_are_counted(options: tuple[str, ...], workers: int | None, tmp_path: Path) -> None:
-    (tmp_path / "told.py").write_text(
-        "import pytest\n"
-        "from longctx.plugins.collection import _local_worker_count\n"
-        "def pytest_cmdline_main(config):\n"
-        "    raise pytest.UsageError(f'workers: {_local_worker_count(config)}')\n"
-    )
-    ended = run_pytest(tmp_path, "-p", "told", *options)
-    assert f"workers: {workers}\n" in ended.errors
+def test_workers_on_this_machine_are_counted(options: tuple[str, ...], workers: int | None) -> None:
+    config = pytest.Config.fromdictargs({}, ["--capture=no", *options])
+    if plugin := config.pluginmanager.getplugin("xdist"):
+        plugin.pytest_cmdline_main(config)
+    assert _local_worker_count(config) == workers
