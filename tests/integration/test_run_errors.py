@@ -15,46 +15,26 @@ from longctx.fixtures.engines import EngineError
 from longctx.fixtures.records import Generation, Prompt
 from longctx.plugins.runner.worker import Stopped
 from tests.helpers.checkpoints import edit_json
-from tests.helpers.runs import CompletedRun, calibration_checkpoint, completed_run
+from tests.helpers.runs import calibration_checkpoint, completed_run
 from tests.helpers.workers import EmptyAnswerEngine, chat_checkpoint, measure_case, worker_of
 
-CASES = 2
 
-
-@pytest.fixture(scope="module")
-def unloadable(tmp_path_factory: pytest.TempPathFactory) -> CompletedRun:
-    """A run of two cases with weights that do not fit config.json, which shows only when they are loaded."""
+def test_every_case_is_an_error_with_a_reason_of_one_line(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Weights that do not fit config.json show only when they are loaded."""
     folder = Path(shutil.copytree(calibration_checkpoint("512"), tmp_path_factory.mktemp("broken") / "step_9"))
     config = json.loads((folder / "config.json").read_text())
     edit_json(folder / "config.json", intermediate_size=config["intermediate_size"] * 2)
     selection = ("--lengths", "512,600", "--samples", "1", "-k", "niah_single_1")
-    return completed_run(tmp_path_factory, "--model", str(folder), *selection)
-
-
-def test_every_case_is_an_error_with_a_reason_of_one_line(unloadable: CompletedRun) -> None:
-    run, line = unloadable, "--model: .* does not fit its config.json: .* gives another shape to .*"
+    run = completed_run(tmp_path_factory, "--model", str(folder), *selection)
     assert run.exit_code == 1
-    assert len(run.cases) == CASES
+    assert len(run.cases) == 2
     assert "Traceback" not in run.output + run.errors
     for case in run.cases.values():
         assert (case["verdict"], case["score"], case["interval"]) == ("error", None, None)
-        assert re.fullmatch(line, case["error"])
+        assert re.fullmatch("--model: .* does not fit its config.json: .* gives another shape to .*", case["error"])
         failure = run.junit[case["id"]].find("failure")
         assert failure is not None
         assert failure.text == case["error"]
-
-
-def test_no_mean_includes_a_case_with_an_error(unloadable: CompletedRun) -> None:
-    run = unloadable
-    assert run.gates
-    assert {(gate["verdict"], gate["measured"]) for gate in run.gates.values()} <= {
-        ("error", None),
-        ("not measured", None),
-    }
-    assert run.gates["effective length"]["verdict"] == "error"
-    assert run.gates["retrieval at 512"]["verdict"] == "error"
-    assert run.gates["qa at 512"]["verdict"] == "not measured"
-    assert set(run.report["ruler"]["scores"].values()) == {None}
 
 
 class FailingEngine(EmptyAnswerEngine):
