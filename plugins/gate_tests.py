@@ -106,41 +106,37 @@ def look_at_gates(config: pytest.Config) -> None:
 
 def _select(config: pytest.Config) -> CollectedTests:
     """Drop the gates that are not selected, and return the tests that the others need."""
-    named = config.stash[RUN].named_gates
-    keyword = read_keyword(config.option.keyword, named)
-    ids = [argument for argument in config.args if is_thresholds_file(config, argument)]
-    selected: list[NamedGate] = []
-    cases: list[str] = []
-    # An id such as "thresholds.toml::gate[mean at 4k]"; the file alone means all of its gates.
-    for name in (printed.partition("::")[2] for printed in ids):
-        if not name:
+    run, option = config.stash[RUN], config.option
+    named, place = run.named_gates, Path(run.options.thresholds).name
+    keyword = read_keyword(option.keyword, named)
+    selected, cases, paths = list[NamedGate](), list[str](), list[str]()
+    for argument in config.args:
+        # An id such as "thresholds.toml::gate[mean at 4k]"; the file alone means all of its gates.
+        name = argument.partition("::")[2]
+        if not is_thresholds_file(config, argument):
+            paths += [argument] if Path(argument).name != CONFTEST else []
+        elif not name:
             selected += named.values()
         elif match := re.fullmatch(r"case\[(.*)\]", name):
-            cases += [case.id for case in config.stash[RUN].available if parameter_id(case) == match[1]]
+            cases += [case.id for case in run.available if parameter_id(case) == match[1]]
         else:
             selected += choose(named, [name])
-    paths = [argument for argument in config.args if argument not in ids and Path(argument).name != CONFTEST]
-    if keyword is not None and not keyword.is_negated:
+    deselected: Sequence[NamedGate] = ()
+    if keyword is not None and keyword.is_negated:
+        deselected = keyword.gates
+    elif keyword is not None:
         selected += keyword.gates
         # The directory of all cases is collected by default; -k narrows it.
         paths = [path for path in paths if "::" in path]
-    deselected = keyword.gates if keyword is not None and keyword.is_negated else ()
     # Like pytest, --deselect takes the beginning of an id too.
-    prefixes, place = tuple(config.option.deselect or ()), Path(config.stash[RUN].options.thresholds).name
-    chosen = [
-        gate
-        for gate in selected or named.values()
-        if gate not in deselected and not f"{place}::gate[{gate.name}]".startswith(prefixes)
-    ]
+    prefixes = tuple(option.deselect or ())
+    chosen = [gate for gate in selected or named.values() if gate not in deselected]
+    chosen = [gate for gate in chosen if not f"{place}::gate[{gate.name}]".startswith(prefixes)]
     if len(chosen) < len(named):
-        run = config.stash[RUN]
         config.stash[RUN] = replace(run, thresholds=restrict(run.thresholds, chosen))
         config.stash[SELECTED_GATES] = frozenset(gate.name for gate in chosen)
-    return CollectedTests(
-        keyword=config.option.keyword if keyword is None else "",
-        paths=tuple(paths),
-        cases=(*required_cases(selected), *cases),
-    )
+    needed = (*required_cases(selected), *cases)
+    return CollectedTests(keyword=option.keyword if keyword is None else "", paths=tuple(paths), cases=needed)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -173,8 +169,10 @@ def _log_gates(session: pytest.Session, evaluation: Evaluation) -> None:
 
 
 def _case_reports(case: str, diagnosis: Diagnosis, thresholds: Thresholds, *, place: str) -> TestReports:
-    reason, is_blocking = diagnosis_text(diagnosis), case_blocks(diagnosis, thresholds)
-    reports = passed_reports(f"case[{case.partition('[')[2].rstrip(']')}]", place)
+    reason = diagnosis_text(diagnosis)
+    is_blocking = case_blocks(diagnosis, thresholds)
+    parameter = case.partition("[")[2].rstrip("]")
+    reports = passed_reports(f"case[{parameter}]", place)
     _fail(reports[0], f"{case}: fail: {reason}", reason, is_blocking=is_blocking)
     return named(reports, GATE_WORD, "fail" if is_blocking else "reported (fail)")
 

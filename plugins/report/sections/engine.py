@@ -46,16 +46,17 @@ def invariance_table(findings: Sequence[PropertyFinding]) -> Table:
 def server_notes(generations: Sequence[Generation], facts: EngineFacts | None) -> ReportServer | UnsetType:
     """Return the notes about the server of a run; unset without any."""
     notes = list(facts.notes) if facts else []
+    answers = len(generations)
     excess = [one.excess_tokens for one in generations if one.excess_tokens]
     if excess:
         notes.append(
-            f"gave more tokens than requested in {len(excess):,} of {len(generations):,} answers, up to "
-            f"{max(excess):,} too many; each answer was cut to its token budget before it was scored"
+            f"gave more tokens than requested in {len(excess):,} of {answers:,} answers, up to {max(excess):,} too many; "
+            "each answer was cut to its token budget before it was scored"
         )
     missing = [one.missing_tokens for one in generations if one.missing_tokens]
-    if len(missing) > MISSING_SHARE * len(generations):
+    if len(missing) > MISSING_SHARE * answers:
         notes.append(
-            f"counted more tokens than its texts have in {len(missing):,} of {len(generations):,} answers, up to "
+            f"counted more tokens than its texts have in {len(missing):,} of {answers:,} answers, up to "
             f"{max(missing):,} more: it drops a part of what the model writes"
         )
     return ReportServer(notes=tuple(notes)) if notes else UNSET

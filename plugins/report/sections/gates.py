@@ -186,8 +186,11 @@ def gate_notes(document: JsonReport) -> list[Note]:
     blocking = [gate for gate in document.gates if gate.blocking]
     blocking.sort(key=lambda gate: -ORDER.index(gate.verdict))
     passing = [gate for gate in blocking if gate.verdict == "pass"]
-    shown = [Note(name="gate", text=f"{len(passing)} gates: pass", tone="good")] if len(passing) > MOST_PASSING else []
-    for gate in blocking if not shown else blocking[len(passing) :]:
+    shown = list[Note]()
+    if len(passing) > MOST_PASSING:
+        shown.append(Note(name="gate", text=f"{len(passing)} gates: pass", tone="good"))
+        del blocking[: len(passing)]
+    for gate in blocking:
         shown.append(Note(name="gate", text=gate_text(gate), tone=verdict_tone(gate.verdict)))
         shown += notes("", [_intervals(gate)]) if gate.interval else []
     reported = Counter(gate.verdict for gate in document.gates if not gate.blocking)
@@ -351,8 +354,9 @@ def _effective_length_text(verdict: Verdict) -> str:
 
 def _possible_lengths(findings: Mapping[int, Verdict]) -> str:
     """Return between which lengths the model's own effective length is, if other samples may show another one."""
-    passed = [length for length, at in findings.items() if at.verdict == "pass" and at.of_model != "near"]
-    possible = [length for length, at in findings.items() if at.verdict == "pass" or at.of_model == "near"]
+    near = {length for length, at in findings.items() if at.of_model == "near"}
+    passed = {length for length, at in findings.items() if at.verdict == "pass"}
+    possible, passed = passed | near, passed - near
     if max(possible, default=0) <= max(passed, default=0):
         return ""
     shortest = short_length(max(passed)) if passed else f"less than {short_length(min(findings))}"
