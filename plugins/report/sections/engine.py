@@ -50,8 +50,8 @@ def server_notes(generations: Sequence[Generation], facts: EngineFacts | None) -
     excess = [one.excess_tokens for one in generations if one.excess_tokens]
     if excess:
         notes.append(
-            f"gave more tokens than requested in {len(excess):,} of {answers:,} answers, up to {max(excess):,} too many; "
-            "each answer was cut to its token budget before it was scored"
+            f"gave more tokens than requested in {len(excess):,} of {answers:,} answers, up to {max(excess):,} too "
+            "many; each answer was cut to its token budget before it was scored"
         )
     missing = [one.missing_tokens for one in generations if one.missing_tokens]
     if len(missing) > MISSING_SHARE * answers:
