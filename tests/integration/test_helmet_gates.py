@@ -69,7 +69,7 @@ def test_a_gate_may_name_any_category(category: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("values", "word", "score"),
-    [((1.0, 1.0), "pass", 100.0), ((0.0, 0.0), "fail", 0.0), ((1.0, 0.0), "fail", 50.0), ((1.0, 0.1), "pass", 55.0)],
+    [((1.0, 0.0), "fail", 50.0), ((1.0, 0.1), "pass", 55.0)],
 )
 def test_a_category_passes_above_its_threshold(values: tuple[float, float], word: str, score: float) -> None:
     cases = [helmet_case(task) for task in CITE]
