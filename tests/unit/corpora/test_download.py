@@ -70,17 +70,6 @@ def test_a_download_from_the_web_that_stays_torn_leaves_no_file(
     assert files_under(tmp_path) == []
 
 
-def test_a_download_from_the_hub_that_stays_torn_leaves_no_file(mirror: Mirror, tmp_path: Path) -> None:
-    mirror.put_set("org/set", {"big": CONTENT})
-    mirror.cuts = [40_000, *[0] * 20]
-    with pytest.raises(FetchError, match=r"^org/set: .*; call again, or see --from$"):
-        fetch_hub(mirror, tmp_path)
-    assert files_under(tmp_path) == []
-    mirror.cuts = []
-    fetch_hub(mirror, tmp_path)
-    assert (tmp_path / "org/set/big").read_bytes() == CONTENT
-
-
 def test_a_wrong_checksum_leaves_no_file(mirror: Mirror, tmp_path: Path) -> None:
     mirror.files["/big"] = CONTENT
     with pytest.raises(FetchError, match=f"big: .*{SHA256}.*{'0' * 64}|big: .*{'0' * 64}.*{SHA256}"):
