@@ -21,19 +21,3 @@ from longctx.plugins.journal.file_system import POLL_SECONDS, VISIBLE_SECONDS, J
 from longctx.plugins.journal.heartbeat import LEASE_SECONDS, Heartbeat
 from longctx.plugins.journal.lines import Entry, LikelihoodEntry, Subject, likelihood_key, sample_key
 from longctx.plugins.journal.store import Journal, JudgeReplies
-
-__all__ = [
-    "LEASE_SECONDS",
-    "POLL_SECONDS",
-    "VISIBLE_SECONDS",
-    "Entry",
-    "Heartbeat",
-    "Journal",
-    "JournalError",
-    "JudgeReplies",
-    "LikelihoodEntry",
-    "Subject",
-    "likelihood_key",
-    "probe_file_system",
-    "sample_key",
-]
