@@ -49,8 +49,8 @@ def test_a_prompt_that_needs_too_much_memory_fails_with_the_missing_memory(
     engine = ready("llama")
     failing_above(engine, monkeypatch, 10)
     message = (
-        r"out of memory on cpu with a prompt of 163 tokens, alone and chunks of 16: 20.00 MiB more were requested, "
-        r"weights take [0-9.]+ MiB, the cache [0-9.]+ MiB; use shorter --lengths"
+        r"out of memory on cpu with a prompt of 163 tokens, alone and chunks of 16: 20.00 MiB more were requested; use "
+        r"shorter --lengths"
     )
     with pytest.raises(EngineError, match=message):
         list(engine.generate(questions(1)))
