@@ -48,7 +48,7 @@ def chance(task: str, drawn: list[Sample]) -> float:
     first passage are its title, which is popqa's answer if the gold passage is the first of six.
     """
     if task in ICL:
-        return 1 / len(GENERATED.classification_set(task).labels)
+        return 1 / len(GENERATED.data_set(task).labels)
     if task == "msmarco":
         return mean(HELMET[task].score(one, shuffled(one)).value for one in drawn)
     if task in NEEDLES:

@@ -142,7 +142,7 @@ def test_all_other_samples_stand_alone(task: str) -> None:
 
 @pytest.mark.parametrize("task", ICL)
 def test_shots_come_in_rounds_with_numbers_of_their_own_in_every_sample(task: str) -> None:
-    classes = len(GENERATED.classification_set(task).labels)
+    classes = len(GENERATED.data_set(task).labels)
     first, second = (make_sample(task, 8192, index, kind="pieces") for index in range(2))
     shown = [
         [int(number) for number in re.findall(r"^label: (\d+)$", one.context, re.MULTILINE)] for one in (first, second)
