@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from longctx.fixtures.checkpoints import fingerprint
 from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
 from longctx.fixtures.checkpoints.fingerprint import BLOCKS_PER_TENSOR, SAMPLE_BYTES
-from longctx.fixtures.checkpoints.safetensors import Tensor, read_header, sample_blocks
+from longctx.fixtures.checkpoints.safetensors import CheckpointError, Tensor, read_header, sample_blocks
 from tests.helpers.checkpoints import (
     CONFIG,
     TENSORS,
@@ -163,10 +163,15 @@ def test_a_small_checkpoint_keeps_its_fingerprint_and_is_not_cached(folder: Path
     assert not cache.exists()
 
 
-def test_a_large_checkpoint_is_hashed_once(large: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_checkpoint_is_hashed_once_into_a_directory_of_the_user_alone(
+    large: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first = read_checkpoint(str(large))
     monkeypatch.setattr(fingerprint, "_hash_content", None)
     assert read_checkpoint(str(large)) == first
+    cache.chmod(0o777)
+    with pytest.raises(CheckpointError, match="TypeError"):
+        read_checkpoint(str(large))
 
 
 def test_a_checkpoint_that_was_just_written_is_not_cached(
@@ -184,11 +189,15 @@ def test_a_checkpoint_that_was_just_written_is_not_cached(
         lambda entry: entry.write_bytes(entry.read_bytes()[:-9]),
         lambda entry: entry.write_bytes(b"[" * 100_000),
         lambda entry: entry.write_text(entry.read_text().replace('"fingerprint": "', '"fingerprint": "0')),
+        lambda entry: entry.write_text(
+            entry.read_text().replace(json.loads(entry.read_text())["fingerprint"], "0" * 32)
+        ),
+        lambda entry: entry.rename(entry.with_name("other")) and entry.symlink_to("other"),
         lambda entry: (entry.unlink(), entry.mkdir()),
     ],
-    ids=["torn", "nested", "malformed", "directory"],
+    ids=["torn", "nested", "malformed", "forged", "link", "directory"],
 )
-def test_a_damaged_entry_is_not_used(large: Path, cache: Path, damage: Change) -> None:
+def test_a_damaged_or_forged_entry_is_not_used(large: Path, cache: Path, damage: Change) -> None:
     first = read_checkpoint(str(large))
     damage(entry_of(cache))
     assert read_checkpoint(str(large)) == first

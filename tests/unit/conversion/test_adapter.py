@@ -73,7 +73,11 @@ def merge(folder: Path, scratch: Path, base: str | None = None) -> Path:
 
 KINDS: dict[str, tuple[bool, Callable[[], Any], int | None]] = {
     "linear layers": (False, lora, None),
-    "ranks by module": (False, lambda: lora(rank_pattern={"down_proj": 2}, alpha_pattern={"q_proj": 3}), None),
+    "ranks by module": (
+        False,
+        lambda: lora(rank_pattern={"down_proj": 2}, alpha_pattern={"q_proj": 3}),
+        None,
+    ),
     "rslora": (False, lambda: lora(use_rslora=True), None),
     "dora": (False, lambda: lora(use_dora=True), None),
     "pissa": (False, lambda: lora(init_lora_weights="pissa"), None),
@@ -89,10 +93,17 @@ KINDS: dict[str, tuple[bool, Callable[[], Any], int | None]] = {
     "single tokens of a tied base": (True, lambda: lora(trainable_token_indices=[3, 5]), None),
     "single new tokens": (False, lambda: lora(trainable_token_indices={"embed_tokens": [301]}), 310),
     "parameters": (False, lambda: lora(target_modules=[], target_parameters=["q_proj.weight"]), None),
+    "ia3": (False, lambda: peft.IA3Config(target_modules=LINEAR, feedforward_modules=["down_proj"]), None),
+    "loha": (False, lambda: peft.LoHaConfig(r=4, target_modules=LINEAR), None),
     "nothing but single tokens": (True, lambda: peft.TrainableTokensConfig(token_indices=[3, 5]), None),
     "a bank that layers share": (
         False,
         lambda: peft.VBLoRAConfig(r=4, num_vectors=20, vector_length=8, target_modules=["q_proj"]),
+        None,
+    ),
+    "layers by a pattern": (
+        False,
+        lambda: lora(target_modules=r".*\.1\..*_proj", exclude_modules=r".*(o|up)_proj", use_rslora=True),
         None,
     ),
 }

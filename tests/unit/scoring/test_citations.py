@@ -10,6 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from longctx.fixtures.scoring.citations import (
+    CitationScores,
     citation_scores,
     premise,
     recall_5,
@@ -161,6 +162,18 @@ def test_no_pair_is_decided_twice(output: str) -> None:
     assert len(pairs) == len(set(pairs))
 
 
+def test_an_entailment_that_fails_is_an_error_and_no_score() -> None:
+    def broken(text: str, claim: str) -> bool:
+        raise TimeoutError("no judge")
+
+    with pytest.raises(TimeoutError, match="no judge"):
+        citation_scores("It says owl [1].", PREMISES, broken)
+
+
+def test_very_short_sentences_do_not_count() -> None:
+    assert citation_scores("It says owl [1]. Yes.", PREMISES, entails) == CitationScores(recall=1, precision=1)
+
+
 # --- the text ---
 
 
@@ -179,6 +192,12 @@ def test_no_pair_is_decided_twice(output: str) -> None:
 def test_sentences_are_split_as_nltk_does(text: str, expected: tuple[str, ...]) -> None:
     """The expected sentences are those of NLTK 3.10 with its own punkt_tab."""
     assert sentences(text) == expected
+
+
+@FIRST_LOADS
+@given(st.text(max_size=60) | OUTPUTS)
+def test_no_word_is_lost_between_sentences(text: str) -> None:
+    assert "".join("".join(sentences(text)).split()) == "".join(text.split())
 
 
 def test_the_output_is_read_as_one_line() -> None:
