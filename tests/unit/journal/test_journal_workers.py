@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -15,12 +17,13 @@ import pytest
 
 from longctx.plugins.journal import LEASE_SECONDS, Heartbeat, Journal
 from longctx.plugins.journal import heartbeat as heartbeat_module
-from longctx.plugins.journal.heartbeat import worker_file
+from longctx.plugins.journal.heartbeat import PAUSE_SECONDS, worker_file
 from tests.helpers.journals import (
     SUBJECT,
     Clock,
     entry,
     kill_worker,
+    load_all,
     read_journal,
     remote_worker,
     sample_keys,
@@ -54,10 +57,26 @@ def heartbeat(tmp_path: Path) -> Iterator[Heartbeat]:
         yield here
 
 
+@pytest.fixture
+def other_heartbeat(tmp_path: Path) -> Iterator[Heartbeat]:
+    with closing(Heartbeat(tmp_path, "run")) as other:
+        yield other
+
+
+def claims_in(directory: Path) -> list[str]:
+    return sorted(path.name for path in (directory / FOLDER / "claims").iterdir())
+
+
 def write_claim(directory: Path, key: str, content: str) -> Path:
     path = directory / FOLDER / "claims" / key
     path.write_text(content)
     return path
+
+
+def go_on(worker: subprocess.Popen[str]) -> None:
+    assert worker.stdin is not None
+    worker.stdin.write("go\n")
+    worker.stdin.flush()
 
 
 def test_workers_share_a_queue_and_compute_no_sample_twice(tmp_path: Path) -> None:
@@ -66,51 +85,70 @@ def test_workers_share_a_queue_and_compute_no_sample_twice(tmp_path: Path) -> No
         assert worker.stdout is not None
         assert worker.stdout.readline() == "ready\n"
     for worker in workers:
-        assert worker.stdin is not None
-        worker.stdin.write("go\n")
-        worker.stdin.flush()
+        go_on(worker)
     shares = [worker_output(worker).split() for worker in workers]
     assert sorted(shares[0] + shares[1]) == sample_keys(200)
     assert min(map(len, shares)) > 50
-    assert list((tmp_path / FOLDER / "claims").iterdir()) == []
+    assert claims_in(tmp_path) == []
     assert list((tmp_path / "workers").iterdir()) == []
     journal = read_journal(tmp_path)
     assert (set(journal.entries), journal.unreadable_lines) == (set(sample_keys(200)), 0)
 
 
-def test_samples_are_claimed_in_order_and_once(tmp_path: Path, heartbeat: Heartbeat) -> None:
+def test_samples_are_claimed_in_order_and_once(
+    tmp_path: Path, heartbeat: Heartbeat, other_heartbeat: Heartbeat
+) -> None:
     write_journal(tmp_path, entry("bb"))
-    journal = Journal(tmp_path, SUBJECT, heartbeat)
+    journal, other = (Journal(tmp_path, SUBJECT, each) for each in (heartbeat, other_heartbeat))
     assert journal.claim(["aa", "bb", "cc", "cc", "dd"], 2) == ["aa", "cc"]
-    with closing(Heartbeat(tmp_path, "run")) as other_presence:
-        other = Journal(tmp_path, SUBJECT, other_presence)
-        assert other.claim(["aa", "bb", "cc", "dd"], 9) == ["dd"]
-        assert journal.claim(["aa", "bb", "cc", "dd"], 9) == []
-        other.release("dd")
-        other.release("aa")
-        assert journal.claim(["aa", "bb", "cc", "dd"], 9) == ["dd"]
-        journal.close()
-        assert other.claim(["aa", "bb", "cc", "dd"], 9) == ["aa", "cc", "dd"]
+    assert other.claim(["aa", "bb", "cc", "dd"], 9) == ["dd"]
+    assert journal.claim(["aa", "bb", "cc", "dd"], 9) == []
+    other.release("dd")
+    other.release("aa")
+    assert journal.claim(["aa", "bb", "cc", "dd"], 9) == ["dd"]
+    journal.close()
+    assert other.claim(["aa", "bb", "cc", "dd"], 9) == ["aa", "cc", "dd"]
     assert journal.claim(["ee"], 0) == []
 
 
 def test_a_result_that_is_written_just_before_the_claim_is_not_computed_again(
-    tmp_path: Path, heartbeat: Heartbeat, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, heartbeat: Heartbeat, other_heartbeat: Heartbeat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another worker finishes after this one has read the journal and before it claims."""
-    journal = Journal(tmp_path, SUBJECT, heartbeat)
+    journal, other = (Journal(tmp_path, SUBJECT, each) for each in (heartbeat, other_heartbeat))
     listdir = os.listdir
-    with closing(Heartbeat(tmp_path, "run")) as other_heartbeat:
-        other = Journal(tmp_path, SUBJECT, other_heartbeat)
 
-        def finish_first(path: Path) -> list[str]:
-            names = listdir(path)
-            monkeypatch.undo()
-            other.append(entry(*other.claim(["aa"], 1)))
-            return names
+    def finish_first(path: Path) -> list[str]:
+        names = listdir(path)
+        monkeypatch.undo()
+        other.append(entry(*other.claim(["aa"], 1)))
+        return names
 
-        monkeypatch.setattr(os, "listdir", finish_first)
-        assert journal.claim(["aa", "bb", "cc"], 2) == ["bb", "cc"]
+    monkeypatch.setattr(os, "listdir", finish_first)
+    assert journal.claim(["aa", "bb", "cc"], 2) == ["bb", "cc"]
+
+
+def test_a_result_that_is_not_visible_yet_is_not_computed_again(
+    tmp_path: Path, heartbeat: Heartbeat, other_heartbeat: Heartbeat
+) -> None:
+    """The claim outlives the result, whose file another machine may see late."""
+    first, second = (Journal(tmp_path, SUBJECT, each) for each in (heartbeat, other_heartbeat))
+    first.append(entry(*first.claim(["aa"], 1)))
+    file = tmp_path / FOLDER / f"{heartbeat.name}.jsonl"
+    file.rename(file.with_suffix(".hidden"))
+    assert second.claim(["aa"], 1) == []
+
+
+def test_the_last_worker_removes_all_claims(tmp_path: Path, heartbeat: Heartbeat, other_heartbeat: Heartbeat) -> None:
+    heartbeats = (heartbeat, other_heartbeat)
+    journals = [Journal(tmp_path, SUBJECT, each) for each in heartbeats]
+    for journal, key in zip(journals, ("aa", "bb"), strict=True):
+        journal.append(entry(*journal.claim([key], 1)))
+    write_claim(tmp_path, "cc", "killed-1-00000000\n")
+    for journal, each, left in zip(journals, heartbeats, (["aa", "bb", "cc"], []), strict=True):
+        journal.close()
+        each.close()
+        assert claims_in(tmp_path) == left
 
 
 def test_the_samples_of_a_killed_worker_are_claimed_again_at_once(tmp_path: Path, heartbeat: Heartbeat) -> None:
@@ -118,17 +156,19 @@ def test_the_samples_of_a_killed_worker_are_claimed_again_at_once(tmp_path: Path
     journal = Journal(tmp_path, SUBJECT, heartbeat)
     assert journal.claim(["aa", "bb", "cc"], 3) == ["aa", "bb", "cc"]
     assert journal.lost_claims == Counter(aa=1, bb=1)
-    assert sorted(path.name for path in (tmp_path / FOLDER / "claims").iterdir()) == ["aa", "bb", "cc"]
+    assert claims_in(tmp_path) == ["aa", "bb", "cc"]
     for run, lost in (("run", Counter(aa=1, bb=1)), ("tomorrow", Counter())):
         with closing(Heartbeat(tmp_path, run)) as other:
             seen = Journal(tmp_path, SUBJECT, other)
             seen.refresh()
             assert seen.lost_claims == lost
     journal.close()
-    kill_worker(tmp_path, "run", ["aa"])
+    for _ in range(3):
+        # Each of them records the death of the one before.
+        kill_worker(tmp_path, "run", ["aa"])
     kill_worker(tmp_path, "yesterday", ["dd"])
     assert journal.claim(["aa", "dd"], 2) == ["aa", "dd"]
-    assert journal.lost_claims == Counter(aa=2, bb=1)
+    assert journal.lost_claims == Counter(aa=4, bb=1)
 
 
 def test_a_killed_worker_is_dead_before_its_parent_waits_for_it(tmp_path: Path, heartbeat: Heartbeat) -> None:
@@ -218,3 +258,55 @@ def holds_soon(condition: Callable[[], bool]) -> bool:
             return True
         time.sleep(0.02)
     return False
+
+
+def stopped_worker(directory: Path, keys: list[str]) -> subprocess.Popen[str]:
+    """Start a worker that claims the keys, stop it, and return it; continued, it appends results for them."""
+    script = f"""
+claimed = journal.claim({keys!r}, 99)
+print(heartbeat.name, flush=True)
+sys.stdin.readline()
+for key in claimed:
+    journal.append(entry(key, "from the stopped worker"))
+journal.close()
+heartbeat.close()
+"""
+    worker = start_worker(script, directory)
+    assert worker.stdout is not None
+    worker.stdout.readline()
+    worker.send_signal(signal.SIGSTOP)
+    return worker
+
+
+def test_a_stopped_worker_loses_its_claims_and_all_readers_choose_the_same_results(tmp_path: Path) -> None:
+    clock = Clock()
+    worker = stopped_worker(tmp_path, ["aa", "bb", "cc"])
+    with closing(Heartbeat(tmp_path, "run", clock=clock)) as here:
+        journal = Journal(tmp_path, SUBJECT, here)
+        assert journal.claim(["aa", "bb"], 2) == []
+        clock.now += LEASE_SECONDS
+        assert journal.claim(["aa", "bb"], 2) == ["aa", "bb"]
+        journal.append(entry("aa", "from its successor"))
+        worker.send_signal(signal.SIGCONT)
+        go_on(worker)
+        worker_output(worker)
+        journal.append(entry("bb", "from its successor"))
+        journal.refresh()
+        journal.close()
+        assert load_all(journal) == load_all(read_journal(tmp_path))
+    assert set(journal.entries) == {"aa", "bb", "cc"}
+
+
+def test_a_worker_that_was_stopped_itself_declares_no_other_dead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All workers of a terminal are stopped and continued at once, and the first one looks at the claims."""
+    clock = Clock()
+    name = remote_worker(tmp_path)
+    with closing(Heartbeat(tmp_path, "run", clock=clock)) as here:
+        assert not here.is_dead(name)
+        clock.now += LEASE_SECONDS
+        monkeypatch.setattr(here, "_beaten", time.monotonic() - PAUSE_SECONDS)
+        assert not here.is_dead(name)
+        monkeypatch.setattr(here, "_beaten", time.monotonic())
+        assert here.is_dead(name)
