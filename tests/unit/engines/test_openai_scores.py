@@ -10,7 +10,7 @@ import pytest
 from longctx.fixtures.engines import EngineError
 from longctx.fixtures.engines.openai.endpoint import Endpoint, ServerSettings, connect
 from longctx.fixtures.engines.openai.engine import OpenAIEngine
-from longctx.fixtures.engines.openai.log_probabilities import require_log_probabilities
+from longctx.fixtures.engines.openai.log_probabilities import Method, require_log_probabilities
 from longctx.fixtures.http.retry import ONCE, RetryPolicy
 from longctx.fixtures.records import Prompt
 from tests.golden.engines import Letters
@@ -42,11 +42,14 @@ def endpoint_of(server: ChatServer, **changes: Any) -> Endpoint:
     return clients.endpoint_of(server, **{"prompts": "ids", **changes})
 
 
+def method_of(server: ChatServer, policy: RetryPolicy = RetryPolicy(), **changes: Any) -> Method:
+    connection = connect(server.url, timeout_seconds=60)
+    return require_log_probabilities(connection, endpoint_of(server, **changes), [1, 2, 3], policy)
+
+
 def engine_of(server: ChatServer, kind: str) -> OpenAIEngine:
     server.answer = lambda request: reply_of(kind, request)
-    endpoint = endpoint_of(server)
-    connection = connect(server.url, timeout_seconds=60)
-    method = require_log_probabilities(connection, endpoint, [1, 2, 3], RetryPolicy())
+    method = method_of(server)
     return OpenAIEngine(ServerSettings(endpoint=endpoint_of(server, log_probabilities=method)), Letters())
 
 
@@ -65,9 +68,8 @@ def test_a_server_without_log_probabilities_is_refused_in_one_line(server: ChatS
 
 def test_a_busy_server_is_not_said_to_lack_log_probabilities(server: ChatServer) -> None:
     server.answer = lambda _: Response(status=503)
-    connection = connect(server.url, timeout_seconds=60)
     with pytest.raises(EngineError, match="answers 503"):
-        require_log_probabilities(connection, endpoint_of(server), [1, 2], ONCE)
+        method_of(server, ONCE)
 
 
 @pytest.mark.parametrize(
@@ -77,9 +79,8 @@ def test_a_busy_server_is_not_said_to_lack_log_probabilities(server: ChatServer)
 def test_an_endpoint_that_cannot_take_a_given_answer_is_refused(
     changes: dict[str, Any], reason: str, server: ChatServer
 ) -> None:
-    connection = connect(server.url, timeout_seconds=60)
     with pytest.raises(EngineError, match=reason):
-        require_log_probabilities(connection, endpoint_of(server, **changes), [1, 2], RetryPolicy())
+        method_of(server, **changes)
 
 
 @pytest.mark.parametrize(
@@ -98,9 +99,8 @@ def test_an_endpoint_that_cannot_take_a_given_answer_is_refused(
 def test_what_is_no_log_probability_of_every_token_is_refused(logprobs: dict[str, Any], server: ChatServer) -> None:
     choice = {"index": 0, "text": "x", "finish_reason": "length", "logprobs": logprobs}
     server.answer = lambda request: text_completion("x", read=3, choices=[choice])
-    connection = connect(server.url, timeout_seconds=60)
     with pytest.raises(EngineError, match="knows neither"):
-        require_log_probabilities(connection, endpoint_of(server), [1, 2, 3], RetryPolicy())
+        method_of(server)
 
 
 def test_a_reply_that_lacks_a_token_is_an_error(server: ChatServer) -> None:
