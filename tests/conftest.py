@@ -18,7 +18,7 @@ SLOW_MODULES = frozenset((
     "unit/conversion/test_adapter.py", "unit/conversion/test_convert.py",
     "unit/corpora/test_synthetic_documents.py",
     "unit/corpora/test_synthetic_passage_questions.py", "unit/corpora/test_synthetic_world.py",
-    "unit/engines/test_hf_answers.py", "unit/engines/test_hf_out_of_memory.py",
+    "unit/engines/test_hf_answers.py",
     "unit/engines/test_hf_prefix_sharing.py", "unit/engines/test_hf_refusals.py",
     "unit/engines/test_hf_same_answers.py", "unit/engines/test_hf_scores.py",
     "unit/engines/test_hf_settled_answers.py", "unit/engines/test_openai_faults.py",

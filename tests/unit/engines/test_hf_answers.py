@@ -13,11 +13,14 @@ import pytest
 import torch
 from tokenizers import Tokenizer, decoders, models
 from torch import Tensor
-from transformers import MixtralConfig
+from transformers import DbrxConfig, MixtralConfig, PretrainedConfig
 
+from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
+from longctx.fixtures.engines import execution_settings
 from longctx.fixtures.engines.answers import StopTracker
 from longctx.fixtures.engines.hf import prefill
-from tests.helpers.tiny_engines import PROMPTS, Saved, engine_of, own_greedy, texts
+from longctx.fixtures.engines.hf.settings import HfSettings
+from tests.helpers.tiny_engines import PROMPTS, TEXT, Saved, counted, engine_of, own_greedy, questions, texts
 from tests.helpers.tiny_models import (
     CONFIGS,
     LONGROPE_TURN,
@@ -95,6 +98,24 @@ def test_facts_describe_prefill_and_attention(
     assert facts.hardware
 
 
+@pytest.mark.parametrize(
+    ("option", "description", "largest"),
+    [("auto", "chunks of 128 to 1024", 128), ("whole", "whole", len(TEXT) + 3), ("32", "chunks of 32", 32)],
+)
+def test_the_option_sets_the_prefill_chunk(option: str, description: str, largest: int, saved: Saved) -> None:
+    engine = engine_of(saved("llama"), prefill_chunk=option)
+    assert engine.facts.prefill == description
+    with counted(engine) as pass_sizes:
+        list(engine.generate(questions(1)))
+    assert max(pass_sizes) == largest
+
+
+def test_execution_settings_differ_by_prefill_chunk(saved: Saved) -> None:
+    checkpoint = read_checkpoint(str(saved("llama")))
+    settings = [HfSettings(device="cpu", prefill_chunk=chunk) for chunk in ("auto", "whole", "512")]
+    assert len({str(execution_settings(checkpoint, each)) for each in settings}) == 3
+
+
 def test_a_model_that_continues_a_cache_inexactly_reads_whole_prompts(saved: Saved) -> None:
     engine = engine_of(saved("mistral"))
     model = engine.forward.model
@@ -131,10 +152,18 @@ def test_chunks_grow_with_the_prompt_and_follow_from_its_length_alone(saved: Sav
     assert [mode.chunk_tokens(length) for length in lengths] == [128, 128, 128, 256, 256, 512, 1024, 1024]
 
 
-def test_experts_that_rows_share_rule_batches_out(tmp_path: Path) -> None:
+NESTED_EXPERTS = DbrxConfig(
+    vocab_size=320, d_model=64, n_heads=4, n_layers=2,
+    attn_config={"kv_n_heads": 2, "rope_theta": 10000.0, "clip_qkv": 8.0},
+    ffn_config={"ffn_hidden_size": 64, "moe_num_experts": 2, "moe_top_k": 1},
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("config", [MixtralConfig(**SIZES, num_local_experts=2, num_experts_per_tok=1), NESTED_EXPERTS])
+def test_experts_that_rows_share_rule_batches_out(config: PretrainedConfig, tmp_path: Path) -> None:
     """The shapes in which experts compute depend on the tokens of all rows."""
-    config = MixtralConfig(**SIZES, num_local_experts=2, num_experts_per_tok=1)
-    assert engine_of(save_model(config, tmp_path / "c"), batch_size=4).facts.batch_size == 1
+    engine = engine_of(save_model(config, tmp_path / "c"), batch_size=4)
+    assert (engine.prefill_mode.allows_batches, engine.facts.batch_size) == (False, 1)
 
 
 @pytest.mark.parametrize("wrong", ["all places", "first key", "last place", "longest row"])
@@ -185,8 +214,7 @@ def test_end_tokens_come_from_config_generation_config_and_tokenizer(saved: Save
     assert engine_of(path, tokenizer=tokenizer).end_ids == {1, 7, tokenizer.eos_token_id}
 
 
-def answer_text(tokenizer: Any, text: str, generated: list[int], *, end_ids: frozenset[int] = frozenset()) -> str:
-    ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+def answer_text(tokenizer: Any, ids: list[int], generated: list[int], end_ids: frozenset[int] = frozenset()) -> str:
     answer = StopTracker(prompt(ids, len(generated)), tokenizer, end_ids)
     for token in generated:
         answer.add_token(token)
@@ -200,23 +228,12 @@ def test_the_space_before_the_first_word_is_part_of_the_answer() -> None:
     tokenizer.decoder = decoders.Metaspace()
     sentencepiece = wrapped(tokenizer, unk_token="<unk>")
     assert sentencepiece.decode([2, 3]) == "red blue"
-    answer = StopTracker(prompt([1], 2), sentencepiece, frozenset())
-    answer.add_token(2)
-    answer.add_token(4)
-    assert answer.text == " reds"
+    assert answer_text(sentencepiece, [1], [2, 4]) == " reds"
 
 
-def test_text_is_decoded_without_special_tokens_and_otherwise_unchanged() -> None:
+def test_text_is_decoded_without_special_tokens_and_with_a_character_that_the_prompt_begins() -> None:
     tokenizer = byte_tokenizer()
-    words = tokenizer(" fox .", add_special_tokens=False)["input_ids"]
-    assert answer_text(tokenizer, "the quick", [*words, 0]) == " fox ."
-    assert answer_text(tokenizer, "the quick", [*words, 1], end_ids=frozenset({1})) == " fox ."
-
-
-def test_a_character_that_the_prompt_begins_is_part_of_the_answer() -> None:
-    tokenizer = byte_tokenizer()
-    euro = tokenizer("\u20ac", add_special_tokens=False)["input_ids"]
-    answer = StopTracker(prompt(euro[:1], 2), tokenizer, frozenset())
-    for token in euro[1:]:
-        answer.add_token(token)
-    assert answer.text == "\u20ac"
+    words, euro = (tokenizer(text, add_special_tokens=False)["input_ids"] for text in (" fox .", "\u20ac"))
+    assert answer_text(tokenizer, words, [*words, 0]) == " fox ."
+    assert answer_text(tokenizer, words, [*words, 1], frozenset({1})) == " fox ."
+    assert answer_text(tokenizer, euro[:1], euro[1:]) == "\u20ac"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import weakref
 from collections.abc import Callable
 from pathlib import Path
@@ -14,8 +15,9 @@ from transformers import T5Config, T5ForConditionalGeneration
 
 from longctx.fixtures.engines import EngineError
 from longctx.fixtures.engines.hf import loading
+from longctx.fixtures.engines.hf.engine import HfEngine
 from longctx.fixtures.records import Prompt
-from tests.helpers.tiny_engines import PROMPTS, Saved, engine_of, texts
+from tests.helpers.tiny_engines import PROMPTS, Ready, Saved, engine_of, questions, texts
 from tests.helpers.tiny_models import (
     CONFIGS,
     VOCABULARY,
@@ -48,33 +50,23 @@ def test_learned_positions_are_not_exceeded(saved: Saved) -> None:
         list(engine.generate([random_prompt(120, 9)]))
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_nan_and_infinite_weights_are_an_error(value: float, saved: Saved, tmp_path: Path) -> None:
-    path = changed_copy(saved("llama"), tmp_path / "c", lambda tensors: tensors["lm_head.weight"][9].fill_(value))
-    with pytest.raises(EngineError, match=r"lm_head\.weight holds NaN or infinite values"):
-        list(engine_of(path).generate([random_prompt(20)]))
-
-
-def test_infinite_logits_are_an_error(saved: Saved, tmp_path: Path) -> None:
-    path = changed_copy(saved("llama"), tmp_path / "c", lambda tensors: tensors["lm_head.weight"][9].fill_(3e38))
-    with pytest.raises(EngineError, match="NaN or infinite after 20 tokens"):
-        list(engine_of(path).generate([random_prompt(20)]))
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         (lambda t: t.pop("model.layers.1.mlp.up_proj.weight"), "lack model.layers.1.mlp.up_proj.weight"),
         (lambda t: t.update({"model.extra": torch.ones(2)}), "no place for model.extra"),
         (lambda t: t.update({"model.norm.weight": torch.ones(9)}), "another shape to model.norm.weight"),
+        (lambda t: t["lm_head.weight"][9].fill_(math.nan), "lm_head.weight holds NaN or infinite values"),
+        (lambda t: t["lm_head.weight"][9].fill_(math.inf), "lm_head.weight holds NaN or infinite values"),
+        (lambda t: t["lm_head.weight"][9].fill_(3e38), "logits are NaN or infinite after 20 tokens"),
     ],
-    ids=["missing", "unexpected", "mismatched"],
+    ids=["missing", "unexpected", "mismatched", "nan", "infinite", "infinite logits"],
 )
-def test_weights_that_do_not_fit_the_config_are_refused(
+def test_weights_that_cannot_answer_are_refused(
     change: Callable[[dict[str, torch.Tensor]], object], message: str, saved: Saved, tmp_path: Path
 ) -> None:
     with pytest.raises(EngineError, match=message) as raised:
-        engine_of(changed_copy(saved("llama"), tmp_path / "c", change))
+        list(engine_of(changed_copy(saved("llama"), tmp_path / "c", change)).generate([random_prompt(20)]))
     assert "\n" not in str(raised.value)
 
 
@@ -219,6 +211,66 @@ def test_running_out_of_memory_reports_the_length_and_the_remedy(
     assert raised.value.__cause__ is error
     gc.collect()
     assert {cache() for cache in caches} == {None}, "the error holds the cache, so the next prompt lacks its memory"
+
+
+def failing_above(engine: HfEngine, monkeypatch: pytest.MonkeyPatch, positions: int, *, rows: int = 99) -> None:
+    """Make larger forward passes run out of memory."""
+    forward = engine.forward.model.forward
+
+    def limited(*_: Any, **inputs: Any) -> Any:
+        if inputs["input_ids"].numel() > positions or inputs["input_ids"].shape[0] > rows:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total ...")
+        return forward(**inputs)
+
+    monkeypatch.setattr(engine.forward.model, "forward", limited)
+
+
+@pytest.mark.parametrize(
+    ("settings", "rows", "lengths", "message"),
+    [
+        # A smaller batch may answer differently at near ties, so it must be chosen for the whole run.
+        ({"batch_size": 4}, 2, (30, 31, 32), r"3 prompts of up to 32 tokens, in a batch of 4 .*; use --batch-size 2, "),
+        ({"prefill_chunk": "whole"}, 99, (600,), r"alone and whole: .*; use --prefill-chunk 512, shorter --lengths"),
+        (
+            {"prefill_chunk": "521"},
+            99,
+            (521,),
+            r"a prompt of 521 tokens, alone and chunks of 521: .* --prefill-chunk 512",
+        ),
+        ({"prefill_chunk": "512"}, 0, (600,), r"chunks of 512: 20.00 MiB more were requested; use shorter --lengths, "),
+    ],
+)
+def test_memory_that_runs_out_is_an_error_with_the_size_to_use(
+    settings: dict[str, Any], rows: int, lengths: tuple[int, ...], message: str, saved: Saved,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    engine = engine_of(saved("llama"), **settings)
+    failing_above(engine, monkeypatch, 520, rows=rows)
+    with pytest.raises(EngineError, match=f"out of memory on cpu with .*{message}"):
+        list(engine.generate([random_prompt(length) for length in lengths]))
+
+
+@pytest.mark.parametrize("batch_size", [1, 3])
+def test_another_models_cache_is_freed_before_a_batch_fails(
+    batch_size: int, ready: Ready, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, other = ready("llama", batch_size), ready("qwen2")
+    list(other.generate(questions(1)))
+    forward = engine.forward.model.forward
+
+    def fail_while_the_other_cache_exists(*_: Any, **inputs: Any) -> Any:
+        if other.prefix_cache.ids:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return forward(**inputs)
+
+    monkeypatch.setattr(engine.forward.model, "forward", fail_while_the_other_cache_exists)
+    assert len(list(engine.generate(questions(3)))) == 3
+
+
+@pytest.mark.parametrize("family", ["longrope", "jamba"])
+def test_a_prefill_chunk_that_changes_answers_is_refused(family: str, saved: Saved) -> None:
+    with pytest.raises(EngineError, match=r"--prefill-chunk: 64, but .* answers differently when it reads in parts"):
+        engine_of(saved(family), prefill_chunk="64")
 
 
 def test_a_failing_model_raises_a_one_line_engine_error(saved: Saved, monkeypatch: pytest.MonkeyPatch) -> None:

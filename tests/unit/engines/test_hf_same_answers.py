@@ -8,7 +8,6 @@ from random import Random
 
 import pytest
 import torch
-from transformers import DbrxConfig
 
 from longctx.fixtures.engines.hf.batches import LEAST_PLACES, places_for
 from longctx.fixtures.engines.hf.engine import HfEngine
@@ -107,15 +106,6 @@ def test_a_batch_shares_prefixes_and_reads_no_padding(tmp_path: Path) -> None:
         one.computed_tokens == one.prompt_tokens - (one.reused_tokens or 0) + (one.generated_tokens or 0) - 1
         for one in generations
     )
-
-
-def test_experts_of_a_nested_config_rule_batches_out(tmp_path: Path) -> None:
-    config = DbrxConfig(
-        vocab_size=320, d_model=64, n_heads=4, n_layers=2,
-        attn_config={"kv_n_heads": 2, "rope_theta": 10000.0, "clip_qkv": 8.0},
-        ffn_config={"ffn_hidden_size": 64, "moe_num_experts": 2, "moe_top_k": 1},
-    )  # fmt: skip
-    assert not engine_of(save_model(config, tmp_path)).prefill_mode.allows_batches
 
 
 def test_the_places_of_a_row_follow_from_its_length_and_waste_little() -> None:

@@ -11,15 +11,14 @@ from hypothesis import strategies as st
 
 from longctx.fixtures.corpora import Corpora
 from longctx.fixtures.engines.answers import is_settled
-from longctx.fixtures.engines.hf.engine import HfEngine
 from longctx.fixtures.records import Sample
 from longctx.fixtures.scoring.match import settled_by_all, settled_by_any, string_match_all, string_match_any
 from longctx.fixtures.tasks import TASKS
 from longctx.fixtures.tokenization.prompts import PromptFormatter
 from longctx.plugins.runner.samples import prompt_key
 from tests.helpers.counts import count
-from tests.helpers.tiny_engines import engine_of
-from tests.helpers.tiny_models import CONFIGS, byte_tokenizer, random_prompt, save_model
+from tests.helpers.tiny_engines import Ready
+from tests.helpers.tiny_models import byte_tokenizer, random_prompt
 
 SETTLED = [name for name, task in TASKS.items() if task.settled_by]
 # Letters whose lower case is longer or depends on the next letter, and parts of stop strings.
@@ -78,8 +77,8 @@ def test_an_early_end_changes_no_score(name: str, data: st.DataObject) -> None:
     assert TASKS[name].score(sample, early) == TASKS[name].score(sample, text)
 
 
-def test_decoding_ends_with_the_token_that_settles_the_score(tmp_path_factory: pytest.TempPathFactory) -> None:
-    engine = tiny(tmp_path_factory)
+def test_decoding_ends_with_the_token_that_settles_the_score(ready: Ready) -> None:
+    engine = ready("llama")
     (whole,) = engine.generate([random_prompt(40, 20)])
     words = [f" {word} " for word in whole.text.split()]
     settled = replace(random_prompt(40, 20), settled_by=(("nowhere",), (words[3].strip(), words[6].strip())))
@@ -90,8 +89,8 @@ def test_decoding_ends_with_the_token_that_settles_the_score(tmp_path_factory: p
     assert count(early.computed_tokens) == 40 - count(early.reused_tokens) + count(early.generated_tokens) - 1
 
 
-def test_rows_of_a_batch_end_early_on_their_own(tmp_path_factory: pytest.TempPathFactory) -> None:
-    engine = tiny(tmp_path_factory, batch_size=3)
+def test_rows_of_a_batch_end_early_on_their_own(ready: Ready) -> None:
+    engine = ready("llama", 3)
     prompts = [random_prompt(length, 20) for length in (40, 30, 35)]
     whole = list(engine.generate(prompts))
     settled = replace(prompts[1], settled_by=((whole[1].text.split()[0],),))
@@ -103,8 +102,3 @@ def test_rows_of_a_batch_end_early_on_their_own(tmp_path_factory: pytest.TempPat
 def test_the_prompt_key_covers_the_texts_that_settle_the_score() -> None:
     unsettled = random_prompt(20)
     assert prompt_key(unsettled) != prompt_key(replace(unsettled, settled_by=(("7",),)))
-
-
-def tiny(tmp_path_factory: pytest.TempPathFactory, *, batch_size: int = 1) -> HfEngine:
-    path = save_model(CONFIGS["llama"], tmp_path_factory.mktemp("settled"))
-    return engine_of(path, batch_size=batch_size)
