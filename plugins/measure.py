@@ -15,7 +15,7 @@ from longctx.fixtures.engines import EngineError
 from longctx.fixtures.records import Case
 from longctx.plugins.collection import announce, case_of, cases_of, usage_error
 from longctx.plugins.journal import JournalError, probe_file_system
-from longctx.plugins.journal.file_system import journal_error, make_directory
+from longctx.plugins.journal.file_system import journal_errors, make_directory
 from longctx.plugins.runner.results import CaseReport
 from longctx.plugins.runner.samples import CASE_ERRORS
 from longctx.plugins.runner.start_worker import Engines, start_worker
@@ -35,10 +35,9 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     directory = Path(config.stash[RUN].options.journal)
     try:
-        make_directory(directory)
+        with journal_errors("write", directory):
+            make_directory(directory)
         probe_file_system(directory)
-    except OSError as error:
-        raise usage_error(journal_error("write", directory, error)) from error
     except JournalError as error:
         raise usage_error(error) from error
 

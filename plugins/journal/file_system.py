@@ -7,6 +7,7 @@ import errno
 import os
 import secrets
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from longctx.fixtures.atomic_files import write_all
@@ -29,11 +30,17 @@ class JournalError(RuntimeError):
     """The journal cannot be used: one line with the directory, the reason and a remedy."""
 
 
-def journal_error(action: str, directory: Path, error: OSError) -> JournalError:
-    """Return the JournalError for a directory that the operating system refused to `action` ("read" or "write")."""
-    reason = error.strerror or type(error).__name__
-    remedy = REMEDIES.get(error.errno or 0, "check its file system and start again")
-    return JournalError(f"--journal: cannot {action} {directory} ({reason}); {remedy}; finished results are kept")
+@contextlib.contextmanager
+def journal_errors(action: str, directory: Path) -> Iterator[None]:
+    """Raise a JournalError where the operating system refuses to `action` ("read" or "write") the directory."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        remedy = REMEDIES.get(error.errno or 0, "check its file system and start again")
+        raise JournalError(
+            f"--journal: cannot {action} {directory} ({reason}); {remedy}; finished results are kept"
+        ) from error
 
 
 def make_directory(path: Path) -> None:
@@ -63,9 +70,8 @@ def probe_file_system(directory: Path) -> None:
     name = f".probe-{secrets.token_hex(4)}"
     paths = directory / name, directory / f"{name}-renamed"
     try:
-        fault = _fault(*paths)
-    except OSError as error:
-        raise journal_error("write", directory, error) from error
+        with journal_errors("write", directory):
+            fault = _fault(*paths)
     finally:
         for path in paths:
             with contextlib.suppress(OSError):

@@ -17,7 +17,7 @@ import msgspec
 
 from longctx.fixtures.atomic_files import write_file
 from longctx.fixtures.records import StoredRecord
-from longctx.plugins.journal.file_system import journal_error, make_directory
+from longctx.plugins.journal.file_system import journal_errors, make_directory
 from longctx.plugins.journal.lines import decode_record, encode_record
 
 HEARTBEAT_SECONDS = 5.0
@@ -69,11 +69,9 @@ class Heartbeat:
         """The time of this worker's last heartbeat."""
         self._pauses = 0
         """The number of times that this process was stopped and continued."""
-        try:
+        with journal_errors("write", directory):
             make_directory(directory / WORKERS)
             self._write()
-        except OSError as error:
-            raise journal_error("write", directory, error) from error
         self._thread = threading.Thread(target=self._beat, name="journal heartbeat", daemon=True)
         self._thread.start()
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
-from longctx.plugins.journal.file_system import journal_error
+from longctx.plugins.journal.file_system import journal_errors
 from longctx.plugins.journal.lines import Entry, Facts, FailedCase, LikelihoodEntry, Line, LostClaim, decode_line
 
 SUFFIX = ".jsonl"
@@ -93,18 +93,14 @@ class SubjectReader:
         Opens only files whose size or time of change differs; with `thorough` it opens all files, because a network
         file system guarantees to show the changes of other machines only after a file was opened. Raises JournalError.
         """
-        try:
+        with journal_errors("read", self.folder):
             for name in self._changed_files(thorough):
                 self._read(name)
-        except OSError as error:
-            raise journal_error("read", self.folder, error) from error
 
     def has_result(self, worker: str, key: str) -> bool:
         """Return True if a worker has finished a sample, after a look at its file; raises JournalError."""
-        try:
+        with journal_errors("read", self.folder):
             self._read(worker + SUFFIX)
-        except OSError as error:
-            raise journal_error("read", self.folder, error) from error
         return self.is_finished(key)
 
     def is_finished(self, key: str) -> bool:
@@ -133,11 +129,6 @@ class SubjectReader:
         """The number of workers of this run that died while they worked on a sample, by the sample's key."""
         lost = set().union(*(file.lost_claims for file in self._files.values()))
         return Counter(key for key, _ in lost)
-
-    @property
-    def unreadable_lines(self) -> int:
-        """The number of damaged or unknown lines, which are skipped."""
-        return sum(file.unreadable_lines for file in self._files.values())
 
     @property
     def damage(self) -> list[str]:

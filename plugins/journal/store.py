@@ -15,7 +15,7 @@ from typing import Any
 from longctx.fixtures.atomic_files import sync_directory, write_file
 from longctx.fixtures.records import StoredRecord
 from longctx.plugins.journal.claims import CLAIMS, Claims
-from longctx.plugins.journal.file_system import JournalError, journal_error, make_directory
+from longctx.plugins.journal.file_system import JournalError, journal_errors, make_directory
 from longctx.plugins.journal.heartbeat import Heartbeat
 from longctx.plugins.journal.lines import (
     SUBJECT,
@@ -148,13 +148,11 @@ class Journal(SubjectReader):
     def _writing(self) -> Iterator[None]:
         """Release all claims if the file system fails, and raise a JournalError."""
         try:
-            yield
-        except (OSError, JournalError) as error:
-            if self._claims is not None:
-                self._claims.release_all()
-            if isinstance(error, JournalError):
-                raise
-            raise journal_error("write", self.directory, error) from error
+            with journal_errors("write", self.directory):
+                yield
+        except JournalError:
+            self.release_all()
+            raise
 
 
 class _Reply(StoredRecord, frozen=True, kw_only=True):
@@ -203,10 +201,8 @@ class JudgeReplies:
             if key in self._replies:
                 return
             if self._own_file is not None:
-                try:
+                with journal_errors("write", self.folder):
                     self._own_file.append(encode_record(_Reply(key=key, reply=reply)) + b"\n")
-                except OSError as error:
-                    raise journal_error("write", self.folder, error) from error
             self._replies[key] = reply
 
     def close(self) -> None:
@@ -217,12 +213,9 @@ class JudgeReplies:
 
     def _read_files(self) -> None:
         own = self._own_file.path if self._own_file is not None and self._own_file.is_open else None
-        try:
-            with contextlib.suppress(FileNotFoundError):
-                for path in sorted(self.folder.glob(f"{JUDGE_PREFIX}*{SUFFIX}")):
-                    if path != own:
-                        with path.open("rb") as file:
-                            for _, reply in self._files.setdefault(path, ReadLines()).read(file, _decode_reply):
-                                self._replies.setdefault(reply.key, reply.reply)
-        except OSError as error:
-            raise journal_error("read", self.folder, error) from error
+        with journal_errors("read", self.folder), contextlib.suppress(FileNotFoundError):
+            for path in sorted(self.folder.glob(f"{JUDGE_PREFIX}*{SUFFIX}")):
+                if path != own:
+                    with path.open("rb") as file:
+                        for _, reply in self._files.setdefault(path, ReadLines()).read(file, _decode_reply):
+                            self._replies.setdefault(reply.key, reply.reply)

@@ -105,6 +105,11 @@ def load_all(journal: Journal) -> dict[str, Entry]:
     return dict(journal.entries)
 
 
+def unreadable_lines(journal: Journal) -> int:
+    """Return the number that the lines about damage name."""
+    return sum(int(line.partition(".jsonl: ")[2].split()[0]) for line in journal.damage)
+
+
 class Clock:
     """A clock that a test moves on."""
 

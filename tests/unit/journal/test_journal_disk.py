@@ -15,6 +15,7 @@ from tests.helpers.journals import (
     load_all,
     read_journal,
     start_worker,
+    unreadable_lines,
     worker_output,
     write_journal,
 )
@@ -65,7 +66,7 @@ print(*journal.entries)
     assert keys == "aa cc"
     journal = read_journal(tmp_path)
     assert list(load_all(journal).values()) == [entry("aa"), entry("cc")]
-    assert journal.unreadable_lines == 1
+    assert unreadable_lines(journal) == 1
 
 
 def test_a_usable_file_system_is_left_as_it_was(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from longctx.plugins.journal.lines import (
     decode_line,
     encode_line,
 )
-from tests.helpers.journals import entry, load_all, read_journal, write_journal
+from tests.helpers.journals import entry, load_all, read_journal, unreadable_lines, write_journal
 
 CHANGES = 4000
 LINES: list[Line] = [
@@ -146,4 +146,4 @@ def test_a_damaged_or_unknown_line_is_skipped_and_counted(tmp_path: Path, line: 
     file.write_bytes(line + b"\n" + file.read_bytes())
     journal = read_journal(tmp_path)
     assert load_all(journal) == {"bb": entry("bb")}
-    assert (journal.unreadable_lines, journal.facts, journal.lost_claims.total()) == (1, [], 0)
+    assert (unreadable_lines(journal), journal.facts, journal.lost_claims.total()) == (1, [], 0)
