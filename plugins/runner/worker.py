@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, replace
 import msgspec
 
 from longctx.fixtures.engines import Engine, EngineError, Prefetching, Scoring, TimeUp
-from longctx.fixtures.engines.base import Batching, Timed
+from longctx.fixtures.engines.base import Batching
 from longctx.fixtures.records import Case, EngineFacts, Generation
 from longctx.fixtures.tasks.task import gold_likelihood
 from longctx.plugins.config.run import Run
@@ -121,7 +121,7 @@ class Stopwatch:
     @contextmanager
     def measure_engine(self, engine: Engine) -> Iterator[None]:
         """Count the time of the `with` block for `prefill` and `decode`, or for `server` if the engine has no times."""
-        if not isinstance(engine, Timed):
+        if not isinstance(engine, Batching):
             with self.measure("server"):
                 yield
             return
