@@ -46,6 +46,12 @@ def count_characters(request: Request) -> Response:
     return chat_completion(" x", read=8 + sum(map(len, contents)) + end_tokens)
 
 
+def refusing(field: str, message: str, status: int = 400) -> Callable[[Request], Response]:
+    """Return a server that refuses requests with a field."""
+    refusal = in_json({"error": {"message": message}}, status=status)
+    return lambda request: refusal if field in request.body else count_characters(request)
+
+
 def probed(
     server: ChatServer,
     timeout_seconds: float = 60,
@@ -158,15 +164,9 @@ def test_a_chat_server_that_cannot_continue_an_answer_gets_an_instruction(server
 
 
 def test_a_model_that_takes_no_temperature_is_sampled_and_reported_so(server: ChatServer) -> None:
-    def refuse_temperature(request: Request) -> Response:
-        if "temperature" in request.body:
-            return in_json({"error": {"message": "Unsupported value: 'temperature'"}}, status=400)
-        return count_characters(request)
-
-    server.answer = refuse_temperature
-    assert probed(server, api="chat").greedy is False
-    server.answer = count_characters
     assert probed(server, api="chat").greedy is True
+    server.answer = refusing("temperature", "Unsupported value: 'temperature'")
+    assert probed(server, api="chat").greedy is False
 
 
 class FailingTwice:
@@ -254,15 +254,8 @@ def test_a_field_that_the_server_refuses_is_left_out_of_all_later_requests(
     server: ChatServer, api: str, refused: str, named: bool, left: set[str], status: int
 ) -> None:
     """A server that names no field gets none of the optional ones."""
-    answer = server.answer
-
-    def refuse_field(request: Request) -> Response:
-        if refused in request.body:
-            message = f"Unexpected fields in the request: {{'{refused}'}}" if named else "Bad request"
-            return in_json({"error": {"message": message}}, status=status)
-        return answer(request)
-
-    server.answer = refuse_field
+    message = f"Unexpected fields in the request: {{'{refused}'}}" if named else "Bad request"
+    server.answer = refusing(refused, message, status)
     endpoint = probed(server, api=api)
     assert refused in endpoint.refused
     assert FIELDS & server.requests[-1].body.keys() == left
@@ -282,11 +275,7 @@ def test_a_field_that_the_server_refuses_is_left_out_of_all_later_requests(
 )
 def test_a_chat_gets_the_limit_that_a_server_does_not_refuse(server: ChatServer, message: str, left: str) -> None:
     other = next(iter(LIMITS - {left}))
-
-    def refuse_other(request: Request) -> Response:
-        return in_json({"error": message}, status=400) if other in request.body else count_characters(request)
-
-    server.answer = refuse_other
+    server.answer = refusing(other, message)
     probed(server, api="chat")
     assert server.requests[-1].body.keys() & FIELDS == FIELDS - {other}
 
@@ -295,11 +284,5 @@ def test_a_salt_keeps_caches_apart_where_the_server_accepts_one(server: ChatServ
     salted = probed(server, salt="run-1")
     assert {request.body["cache_salt"] for request in server.requests} == {"run-1"}
     assert (salted.salt, salted.refused) == ("run-1", frozenset())
-
-    def refuses(request: Request) -> Response:
-        if "cache_salt" in request.body:
-            return in_json({"error": {"message": "Unrecognized request argument supplied: cache_salt"}}, status=400)
-        return count_characters(request)
-
-    server.answer = refuses
+    server.answer = refusing("cache_salt", "Unrecognized request argument supplied: cache_salt")
     assert probed(server, salt="run-1").refused == {"cache_salt"}
