@@ -26,8 +26,6 @@ Exit code 1 if, in a cell, more than MAX_WRONG of the searches are wrong, or if 
 at least LEAST_IN_BIN searches exceeds the share that is right by more than MAX_MISCALIBRATED.
 """
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import sys

@@ -11,8 +11,6 @@ finished row is a file in --work, and the same command continues; `--table` prin
 if a harmless change was caught.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -10,8 +10,6 @@ machine do not appear in the pages. Pictures of the report and of the curve, lig
 is installed.
 """
 
-from __future__ import annotations
-
 import argparse
 import io
 import os

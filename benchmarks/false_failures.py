@@ -10,8 +10,6 @@ that suspects a loss is repeated on twice as many samples, as a watch does it.
 Limits: exit code 1 if more than 1 % of the runs of a cell fail an unchanged model, by more than chance explains.
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 import sys

@@ -9,8 +9,6 @@ Limits: exit code 1 if more than 1 % of the verdicts of a
 line are wrong, or if a median panel or model takes more than an eighth of all samples.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import math

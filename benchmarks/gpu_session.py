@@ -12,8 +12,6 @@ ceiling is the best rate of a large bfloat16 matrix product. Limit: exit code 1 
 peak differs from its estimate by more than 10 %.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import subprocess

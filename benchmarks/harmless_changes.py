@@ -1,7 +1,5 @@
 """Changes of a checkpoint or of its execution that change no answer beyond rounding: a verdict about them is false."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable

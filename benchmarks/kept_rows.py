@@ -1,7 +1,5 @@
 """A file that keeps the rows of a long simulation, so that a stopped one continues where it ended."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterable, Mapping

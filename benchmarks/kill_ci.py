@@ -8,8 +8,6 @@ starts the same command again, until it has ended by itself.
 Limits: exit code 1 if a result differs from that of an undisturbed run, or if a finished sample was computed again.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -9,8 +9,6 @@ has ended, and compares the report with that of an undisturbed run. Other option
 benchmark. Limits: exit code 1 if a report differs, or if a finished sample was computed again.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -9,8 +9,6 @@ is kept in DIR/rows.jsonl, and the same command continues after a stop. The tabl
 with the least and the most in brackets. CPU seconds are those of the process and its children.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

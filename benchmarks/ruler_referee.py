@@ -22,8 +22,6 @@ Limits: exit code 1 if the scorers differ on an answer, or if that probability i
 comparisons.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

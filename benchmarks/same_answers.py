@@ -13,8 +13,6 @@ so near ties are frequent, and an answer has three tokens. With -k they are thos
 Limits: exit code 1 if an answer differs at one batch size, or if a run stores fewer answers than its samples.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -10,8 +10,6 @@ with a standard deviation of 0.5 per task, and tasks of different sizes. Their s
 case do, with an intra-cluster correlation of 0.3.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A training run with drawn scores, and a stand-in for pytest that evaluates them with the code of the gates."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace

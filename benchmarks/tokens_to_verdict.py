@@ -8,8 +8,6 @@ everything else that saves tokens; `plain` is the cost of all planned samples wi
 the two verdicts differ, or if the sequential run takes more than an eighth of the full run's tokens.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

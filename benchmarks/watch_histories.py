@@ -16,8 +16,6 @@ points in 95 %, and no step of 100 unchanged ones in 99 %. Besides the compariso
 point below that of the unchanged model (--above).
 """
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import math

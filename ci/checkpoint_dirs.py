@@ -1,7 +1,5 @@
 """Order the checkpoint directories of one training run by their steps."""
 
-from __future__ import annotations
-
 import glob
 import itertools
 import os

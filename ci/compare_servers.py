@@ -12,8 +12,6 @@ same command continues a comparison that was stopped.
 Exit codes: 0 equal, or different within noise; 1 worse, or an error in a run; 3 not comparable; 4 wrong use.
 """
 
-from __future__ import annotations
-
 import json
 import shlex
 import sys

@@ -1,7 +1,5 @@
 """`longctx history`: draw scores over training steps, correlate them over many checkpoints, or rank models."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Sequence

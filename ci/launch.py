@@ -4,8 +4,6 @@ The template becomes the command of one job, such as `srun --gpus=8 {command}`. 
 runs `fixtures/supervisor.py` on a job file beside the report, so its own command line is short and needs no quoting.
 """
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import json
@@ -216,7 +214,7 @@ class Execution:
     """The event of the executor: it stops everything that runs."""
     _threads: ThreadPoolExecutor | None = None
 
-    def __enter__(self) -> Execution:
+    def __enter__(self) -> "Execution":
         self._threads = ThreadPoolExecutor(self.parallel) if self.parallel > 1 else None
         return self
 

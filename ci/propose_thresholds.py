@@ -10,8 +10,6 @@ wider than the drop it would propose is noise, and is left out. A comment beside
 output is a thresholds file.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Sequence

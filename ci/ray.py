@@ -10,8 +10,6 @@ The module imports Ray and the standard library only, and Ray sends its function
 cluster needs no package of the suite if --python names one that has them.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import re

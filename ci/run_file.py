@@ -1,7 +1,5 @@
 """A file that describes a run: `longctx.toml`, whose keys are the options of the command line."""
 
-from __future__ import annotations
-
 import os
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The options of the runs that a command starts: read, refused, and checked by pytest before anything is measured."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import re

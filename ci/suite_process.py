@@ -1,7 +1,5 @@
 """Run the suite as a command of its own: start it, wait for it, stop it with its parent, and reuse its report."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -1,7 +1,5 @@
 """`python -m longctx` is the command `longctx`."""
 
-from __future__ import annotations
-
 import sys
 
 from longctx.cli import main

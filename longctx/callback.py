@@ -3,8 +3,6 @@
 trainer.add_callback(LongContextCallback(trainer, every_steps=500, lengths="4k", task_names=["niah_single_2"]))
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Collection
 from typing import Any

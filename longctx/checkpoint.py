@@ -1,7 +1,5 @@
 """`longctx checkpoint`: show what the suite reads from a checkpoint, without loading a model."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from longctx.fixtures.checkpoints.checkpoint import read_checkpoint

@@ -1,7 +1,5 @@
 """The command `longctx`: one program for everything that the suite does."""
 
-from __future__ import annotations
-
 import importlib
 import os
 import sys

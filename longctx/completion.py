@@ -3,8 +3,6 @@
 Write its output to a file that the shell reads.
 """
 
-from __future__ import annotations
-
 import contextlib
 from argparse import Action, ArgumentParser
 from collections.abc import Sequence

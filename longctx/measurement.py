@@ -3,8 +3,6 @@
 The model is a checkpoint, or a model of transformers that is in memory.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import time

@@ -1,8 +1,6 @@
 """Measure a model from Python, without pytest: a checkpoint, or a model that is in memory."""
 
 # Every module of the wheel imports this one first, so it imports what it needs when it measures.
-from __future__ import annotations
-
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -78,7 +76,7 @@ def compare_results(
     metrics: Sequence[str] = (),
     scale: float | None = None,
     lower_is_better: bool = False,
-) -> JsonReport:
+) -> "JsonReport":
     """Gate the finished results of a candidate against those of a base, as `longctx gate` does, and return the report.
 
     Each is a file, a folder or a glob, or rows with `id`, `score` and more, as a CSV file has them. `policy` is a TOML

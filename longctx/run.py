@@ -1,7 +1,5 @@
 """`longctx run` and `longctx plan` start pytest on the suite."""
 
-from __future__ import annotations
-
 import os
 import re
 import sys

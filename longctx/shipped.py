@@ -1,7 +1,5 @@
 """`longctx docs` and `longctx recipes`: the pages and the scripts that come with the package."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 from collections.abc import Sequence

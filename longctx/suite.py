@@ -3,8 +3,6 @@
 pytest shows the place in the code at which Ctrl-C reached it; before it can do that, Python does.
 """
 
-from __future__ import annotations
-
 import os
 import runpy
 import sys

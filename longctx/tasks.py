@@ -1,7 +1,5 @@
 """`longctx tasks`: list all tasks with what they ask."""
 
-from __future__ import annotations
-
 import itertools
 import textwrap
 from collections.abc import Iterator, Sequence

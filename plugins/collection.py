@@ -1,7 +1,5 @@
 """The `longctx` options, the run that they describe, and the test cases of that run."""
 
-from __future__ import annotations
-
 import os
 import re
 import sys

@@ -1,7 +1,5 @@
 """The controller of a run: collect the reports of tests, number the workers, and retry a case whose worker died."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Generator, Sequence

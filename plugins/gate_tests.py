@@ -3,8 +3,6 @@
 The terminal counts them, JUnit lists them and the exit code follows them.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
@@ -83,7 +81,7 @@ def pytest_collection_modifyitems(
 
 
 class _GateFile(pytest.File):
-    def collect(self) -> Iterator[_GateItem]:
+    def collect(self) -> "Iterator[_GateItem]":
         for name in self.config.stash[RUN].named_gates:
             yield _GateItem.from_parent(self, name=f"gate[{name}]")
 

@@ -1,7 +1,5 @@
 """`--invariance`: check the engine before the cases, and log each property as a test."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable, Generator, Iterator

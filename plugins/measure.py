@@ -1,7 +1,5 @@
 """The `measure` fixture: measure a case on this worker and report counts and errors to the controller."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable, Generator

@@ -1,7 +1,5 @@
 """Print what a run costs and can detect before a model is loaded; under --plan, all of its cases and nothing else."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Sequence

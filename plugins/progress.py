@@ -1,7 +1,5 @@
 """Show the progress of a run: a line for each panel, read from the journals."""
 
-from __future__ import annotations
-
 import math
 import threading
 import time

@@ -1,7 +1,5 @@
 """Write the reports at the end of a run: JSON, HTML, Markdown, JUnit properties, the terminal, dashboards."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

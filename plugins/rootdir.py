@@ -8,8 +8,6 @@ path option in the second form.
 An installed package registers it too. There it must stay small, because pytest loads it in every project.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Data that the plugins of a run share: keys of pytest's stash, attributes of test reports, and parts for workers."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -3,8 +3,6 @@
 An interrupted run ends with the number of samples that the journal has, and without a traceback.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Generator, Mapping
 from difflib import get_close_matches

@@ -1,7 +1,5 @@
 """Marks the tests that `make check` leaves out, and puts the slowest files first."""
 
-from __future__ import annotations
-
 import gc
 from collections.abc import Generator
 from pathlib import Path

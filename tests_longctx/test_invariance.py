@@ -1,7 +1,5 @@
 """--invariance: the engine gives the same answer to the same question, however it computes it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 

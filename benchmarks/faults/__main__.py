@@ -6,8 +6,6 @@
 A fault of the running engine is injected by `pytest -p benchmarks.faults.plugin --inject-fault NAME:STRENGTH`.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from pathlib import Path

@@ -3,8 +3,6 @@
 `_change_attention` changes the queries, keys, values and mask of every attention.
 """
 
-from __future__ import annotations
-
 import math
 import sys
 from collections import defaultdict
@@ -102,12 +100,12 @@ class _AttentionInputs:
         """True for a part of a prompt that follows cached tokens."""
         return self.cached > 0 and not self.is_decoding
 
-    def with_bias(self, is_biased: Tensor, bias: float | Tensor) -> _AttentionInputs:
+    def with_bias(self, is_biased: Tensor, bias: float | Tensor) -> "_AttentionInputs":
         """Return the inputs with a bias on some scores; negative infinity removes keys."""
         added = self.mask + torch.where(is_biased, bias, 0.0).to(self.mask.dtype)
         return replace(self, mask=added.clamp(min=torch.finfo(self.mask.dtype).min))
 
-    def with_cached_bias(self, bias: float | Tensor) -> _AttentionInputs:
+    def with_cached_bias(self, bias: float | Tensor) -> "_AttentionInputs":
         """Return the inputs with a bias on the cached keys; a tensor is batch x heads x queries x 1."""
         return self.with_bias(self.places < self.cached, bias)
 

@@ -11,8 +11,6 @@ Exit codes: 0 the first bad step, or a range of steps with it, was found; 1 no l
 also be a step that could not be measured; 3 the endpoints could not be compared; 4 wrong use.
 """
 
-from __future__ import annotations
-
 import signal
 import sys
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Compare two checkpoints in one pytest run of the suite, and read the verdict from its report."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Measure the two endpoints of a search: the cases that lost, the size of the loss, and whether it is shown."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from longctx.ci.bisect.compare import Bounds, Suite, regression_gate

@@ -1,7 +1,5 @@
 """Read from the journal which samples flipped between two checkpoints, and the scores of one."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

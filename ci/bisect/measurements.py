@@ -1,7 +1,5 @@
 """The measurements of one search: its settings, the answers of steps, and the confirmation of the edge."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple

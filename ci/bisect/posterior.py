@@ -11,8 +11,6 @@ sums over all paths. This is the posterior of a noisy binary search (Burnashev a
 2007) for histories that need not be one step.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Mapping

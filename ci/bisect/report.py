@@ -1,7 +1,5 @@
 """Write a search down: one line for every step, the final lines, `bisect.html` and `bisect.json`."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping, Sequence

@@ -9,8 +9,6 @@ Histories need not be one step. Where a measured step behind an edge is good aga
 goes on behind it.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -19,8 +19,6 @@ With --report, a JSON report of BAD's run against GOOD, the case and the samples
 Exit codes: 0; 1 nothing carries the loss alone; 4 wrong use, or no loss to explain.
 """
 
-from __future__ import annotations
-
 import argparse
 import shlex
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Write a diagnosis down: lines for the terminal, `diagnosis.json` with everything, and `diagnosis.html`."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections import Counter

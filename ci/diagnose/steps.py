@@ -1,7 +1,5 @@
 """The work of `longctx diagnose` after its options are read: the files, then the exchange of parts, then the report."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import re

@@ -15,8 +15,6 @@ and the gates of the kinds "regression" and "change" count.
 Exit codes: 0 all blocking gates hold, 1 one does not, 4 wrong use or results that cannot be compared.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path

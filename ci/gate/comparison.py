@@ -1,7 +1,5 @@
 """Pair the samples of two finished results, and evaluate the pairs by the rule of a run with a baseline."""
 
-from __future__ import annotations
-
 import json
 import os
 import platform

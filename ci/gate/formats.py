@@ -3,8 +3,6 @@
 A format of rows is a table of a sample's fields by its own keys, and a function for what no key says.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

@@ -1,7 +1,5 @@
 """Read results of any known format, told by their content, from a file, a folder or a glob."""
 
-from __future__ import annotations
-
 import csv
 import glob
 import io

@@ -13,8 +13,6 @@ on disk were accepted, or with --once another watch measures into OUT; 1 one was
 before they were measured; 4 wrong use.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import signal

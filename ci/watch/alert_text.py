@@ -1,7 +1,5 @@
 """Alerts in words, as the watch prints them and shows them on its page, with the commands that look further."""
 
-from __future__ import annotations
-
 import math
 import os
 import shlex

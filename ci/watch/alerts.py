@@ -5,8 +5,6 @@ lost there. Later failing steps belong to it as long as they fail the same cases
 all closes it. Steps that are undecided, or fail for other cases, say nothing of it.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -79,7 +77,7 @@ class Alert:
             return self.culprit.last_good
         return None if self.last_good is None else self.last_good.step
 
-    def is_same(self, other: Alert | Notified) -> bool:
+    def is_same(self, other: "Alert | Notified") -> bool:
         """Return True for the same alert as other measurements show it, or for a notification of it."""
         shares_step = not {*self.fingerprints}.isdisjoint(other.fingerprints)
         shares_case = not self.cases or not {*self.cases}.isdisjoint(other.cases)

@@ -4,8 +4,6 @@ The anchor shows a slow decay and a sudden drop alike, as long as it is about as
 one is better by the allowed loss or more, a drop from it could end above the anchor, so it is compared with too.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

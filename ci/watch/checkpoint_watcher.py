@@ -1,7 +1,5 @@
 """List the complete checkpoints of a directory while training still writes, replaces and deletes others."""
 
-from __future__ import annotations
-
 import stat
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field

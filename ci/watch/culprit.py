@@ -1,7 +1,5 @@
 """The search for the step at which the loss of an alert began, among the steps that the watch has skipped."""
 
-from __future__ import annotations
-
 import glob
 import json
 import sys

@@ -1,7 +1,5 @@
 """The folder of a watch: its measurements as JSON lines, synced one by one, and the lock that one watch holds on it."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import fcntl

@@ -1,7 +1,5 @@
 """The loop of a watch: wait for complete checkpoints, run the gates on them, record and report the results."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait

@@ -10,8 +10,6 @@ samples, and again, until it is shown, or refuted, or suspected no more. Every s
 of error that is fixed beforehand, half of it the first one (Bonferroni), so that the promise holds for all of them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path

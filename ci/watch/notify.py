@@ -1,7 +1,5 @@
 """Run the command of --on-failure for alerts, and again where it failed."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

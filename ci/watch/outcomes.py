@@ -1,7 +1,5 @@
 """The parts of a report on one checkpoint that a watch keeps: the outcome of each case, and scores."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from statistics import fmean

@@ -1,7 +1,5 @@
 """Write the index page of a watch: the alerts with their steps, and every checkpoint."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from pathlib import Path

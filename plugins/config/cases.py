@@ -1,7 +1,5 @@
 """The cases of a run: its lengths, tasks and samples, and the cases that do not fit."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace

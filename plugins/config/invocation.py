@@ -1,7 +1,5 @@
 """The command line of one run: built for a new process of pytest, or parsed by one into plain values."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import sys

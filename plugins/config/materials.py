@@ -3,8 +3,6 @@
 Some answers on published texts are scored by a judge on a server, or by a local entailment model.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

@@ -3,8 +3,6 @@
 A report given as baseline is extended: while its checkpoint exists, it answers the samples that are missing.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 from contextlib import suppress

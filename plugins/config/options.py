@@ -5,8 +5,6 @@ The options of pytest, the help texts, the value checks, `longctx.toml`, the ref
 nor torch, because pytest loads it before it knows its root directory.
 """
 
-from __future__ import annotations
-
 import errno
 import math
 import os

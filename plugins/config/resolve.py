@@ -1,7 +1,5 @@
 """The steps from a command line to the run that it describes."""
 
-from __future__ import annotations
-
 import json
 import os
 import time

@@ -1,7 +1,5 @@
 """The record of one run: everything that is measured, with which settings, and the baseline it is compared with."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence

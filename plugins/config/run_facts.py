@@ -1,7 +1,5 @@
 """The facts of a run: its options, checkpoint, cases, thresholds and baseline."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal

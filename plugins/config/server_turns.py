@@ -4,8 +4,6 @@ The controller starts and ends the servers. The workers share the one that runs:
 requests. A worker that needs the other server waits until nobody holds the lock, and names the model in a file.
 """
 
-from __future__ import annotations
-
 import fcntl
 import os
 import threading

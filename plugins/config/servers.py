@@ -1,7 +1,5 @@
 """The server that runs the model of a run: found at its address, or started first and stopped with the run."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -4,8 +4,6 @@ Samples that share a context are not independent, so a statistic must count them
 case on one context, and its value is the mean of their scores.
 """
 
-from __future__ import annotations
-
 import math
 from bisect import bisect_left, bisect_right
 from collections import Counter

@@ -13,8 +13,6 @@ over a grid of shares; an average of e-processes is one too.
 `LevelBets` does so on a population of strata, such as the tasks of a panel, which are drawn at rates of their own.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from functools import cached_property
@@ -74,7 +72,7 @@ class Strata:
     """The rates at which the strata are drawn, above 0; only their ratios matter."""
 
     @classmethod
-    def single(cls, population: int) -> Strata:
+    def single(cls, population: int) -> "Strata":
         """Return the one stratum of a population of values from 0 to 1 in a uniformly random order."""
         return cls(stratum=np.zeros(population, dtype=np.intp), weights=np.ones(1), rates=np.ones(1))
 

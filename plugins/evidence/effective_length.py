@@ -3,8 +3,6 @@
 Scores are from 0 to 100, keyed by length in tokens. All functions raise ValueError without scores.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 
 

@@ -6,8 +6,6 @@ the cluster-robust variance (Liang and Zeger 1986, "Longitudinal data analysis u
 case is a stratum with a mean of its own; cases about the same texts are one stratum.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace

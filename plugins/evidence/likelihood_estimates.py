@@ -8,8 +8,6 @@ Values are clipped, because a confidence sequence needs bounds: losses at `NLL_C
 on both sides. A mean is that of the clipped values, so it lies in its interval.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """The two scales of a score: journals and statistics use 0 to 1, gates and reports use points from 0 to 100."""
 
-from __future__ import annotations
-
 
 def to_points(score: float) -> float:
     """Convert a score from 0 to 1, or a difference of two, to points."""

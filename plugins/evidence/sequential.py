@@ -1,7 +1,5 @@
 """Sequential tests on a queue: the results so far, the samples that the soonest verdict needs, and their power."""
 
-from __future__ import annotations
-
 import math
 from bisect import bisect_left
 from collections import defaultdict
@@ -54,18 +52,18 @@ class ErrorShares:
     """For a failure at each look before all samples are known; 0 where nobody looked before."""
     complete: float
     """For a failure by the test of all samples."""
-    pooled: ErrorShares | None = None
+    pooled: "ErrorShares | None" = None
     """For failures by the pairs of all panels of the run together; None for a single panel."""
 
     @classmethod
     def of_mean(
         cls, error: float, *, is_finished: bool = False, early_share: float = EARLY_SHARE_OF_MEAN
-    ) -> ErrorShares:
+    ) -> "ErrorShares":
         early = 0.0 if is_finished else early_share * error
         return cls(early=early / len(LOOKS), complete=error - early)
 
     @classmethod
-    def of_run(cls, error: float, panels: int, *, is_finished: bool = False) -> ErrorShares:
+    def of_run(cls, error: float, panels: int, *, is_finished: bool = False) -> "ErrorShares":
         """Share the error probability of a comparison out to its panels and their looks (Bonferroni).
 
         Half of it belongs to the tests of all panels together, if there are several.
@@ -142,7 +140,7 @@ class Pairs:
     """The weighted mean of |model - baseline| on each cluster; empty for pairs that are only assumed."""
 
     @classmethod
-    def of(cls, queue: ClusteredQueue, scores: Scores, baseline: Scores) -> Pairs:
+    def of(cls, queue: ClusteredQueue, scores: Scores, baseline: Scores) -> "Pairs":
         """Return the pairs that the scores of both models make."""
         changed = {ref: score - baseline[ref] for ref, score in scores.items() if ref in baseline}
         differences = queue.weighted_means(changed)
@@ -156,7 +154,7 @@ class Pairs:
     def __len__(self) -> int:
         return len(self.differences)
 
-    def first(self, clusters: int) -> Pairs:
+    def first(self, clusters: int) -> "Pairs":
         return replace(
             self,
             differences=self.differences[:clusters],

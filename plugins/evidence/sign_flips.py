@@ -10,8 +10,6 @@ large gains on a few outweigh are then rejected too often, so the larger p-value
 t-test that allows for skewness, or for few units a bound that needs no symmetry.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -5,8 +5,6 @@ here. A verdict is reached when an e-process reaches 1/alpha, an interval is mad
 Both are valid at every look.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

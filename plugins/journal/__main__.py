@@ -1,7 +1,5 @@
 """`longctx journal DIR`: list the contents of a journal; `--prune 30d`: delete older subjects."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Mapping

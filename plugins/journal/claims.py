@@ -1,7 +1,5 @@
 """Claims: files that name the workers of the samples of a run, in progress or finished."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 from collections.abc import Callable, Sequence

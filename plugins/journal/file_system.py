@@ -1,7 +1,5 @@
 """The file system under a journal: its errors, a check that it works as needed, and files that it shows late."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

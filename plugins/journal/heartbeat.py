@@ -1,7 +1,5 @@
 """Heartbeats: a file per worker that the worker touches every few seconds, so that others notice its death."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import platform

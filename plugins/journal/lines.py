@@ -3,8 +3,6 @@
 Records are stored as ASCII JSON, which is checked against the record's types when it is read.
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import json

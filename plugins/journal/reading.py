@@ -1,7 +1,5 @@
 """Incremental reading of all files of a subject while workers append to them."""
 
-from __future__ import annotations
-
 import errno
 import os
 from collections import Counter

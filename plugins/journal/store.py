@@ -3,8 +3,6 @@
 Beside the subjects it has the replies of LLM judges, for all of them: `DIR/judge/judge-<name>.jsonl`.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial

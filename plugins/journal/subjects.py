@@ -1,7 +1,5 @@
 """The subjects of a journal: list them, and delete their files."""
 
-from __future__ import annotations
-
 import contextlib
 import secrets
 import shutil

@@ -1,7 +1,5 @@
 """The charts of all reports as SVG, and the colours of scores and differences as style classes."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

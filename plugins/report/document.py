@@ -3,8 +3,6 @@
 Scores are 0 to 100 here, lengths are tokens, and a value that was not measured is None.
 """
 
-from __future__ import annotations
-
 import platform
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -3,8 +3,6 @@
 The rank correlations are those of HELMET's analysis (Yen et al. 2025, §3).
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os
@@ -215,7 +213,7 @@ def steps_page(
     folder: Path | None = None,
     *,
     skipped: Sequence[str] = (),
-    together: Correlations | None = None,
+    together: "Correlations | None" = None,
 ) -> str:
     """Return the page as HTML; `folder` is the directory it is written to, from which it links to other pages."""
     return render(
@@ -423,7 +421,7 @@ class Standing:
     below: float
     above: float
 
-    def is_better(self, other: Standing) -> bool:
+    def is_better(self, other: "Standing") -> bool:
         """Return True if the intervals show it: by the interval of the difference of two independent estimates.
 
         Its distances are the roots of the sums of squares (Zou and Donner 2008, "Construction of confidence limits").

@@ -1,7 +1,5 @@
 """The run as a short Markdown page, for a pull request or a job's summary."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from dataclasses import replace

@@ -3,8 +3,6 @@
 Both packages are optional.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 from pathlib import Path

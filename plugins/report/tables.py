@@ -1,7 +1,5 @@
 """The content of a topic in every format: tables of cells and lines of text, and the forms of their numbers."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal

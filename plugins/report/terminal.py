@@ -1,7 +1,5 @@
 """The terminal output: the summary of a run, which ends with its verdict, and the results of the checks before it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

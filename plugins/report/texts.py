@@ -1,7 +1,5 @@
 """The content of the files that a run and a comparison of finished results write alike."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from typing import Any

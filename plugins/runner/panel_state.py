@@ -1,7 +1,5 @@
 """The state of every panel of a run, as the journals show it."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 

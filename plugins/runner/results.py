@@ -1,7 +1,5 @@
 """The results of a run: the reports of its tests, and its journals, which the controller reads and evaluates once."""
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence

@@ -3,8 +3,6 @@
 A wrong chat template, a cut prompt or a leaked answer is an error here instead of lowering a model's score.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """Start a worker: its engines, journals, tasks and judges, all of them those that the run began with."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace

@@ -3,8 +3,6 @@
 A worker claims as many samples at a time as its engine needs, and none that others would wait for.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import time

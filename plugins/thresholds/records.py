@@ -4,8 +4,6 @@ Every error is one line that names the file, the table, the key, the value and w
 not have is an error too, because a misspelt key would otherwise silently have no effect.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import tomllib

@@ -10,8 +10,6 @@ A case on whose samples both models score the same is no test, often because bot
 the others' tests valid: where the models differ does not depend on which of them is better.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass

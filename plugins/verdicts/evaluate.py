@@ -6,8 +6,6 @@ came back makes it an error; one that was not selected leaves it "not measured".
 A gate has a finding at every length. Its verdict is that finding, or one that joins those of all lengths.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """The evaluation of one run: case results in; verdicts and diagnoses out."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 

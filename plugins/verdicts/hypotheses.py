@@ -1,7 +1,5 @@
 """From gates to hypotheses: the panels of a run, and the hypotheses that a panel tests."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 

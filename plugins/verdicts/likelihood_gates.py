@@ -5,8 +5,6 @@ passes only if the gold answers are also likelier than their foils: among models
 likelihood ranks fluency.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 

@@ -5,8 +5,6 @@ start of the queue up to the first unfinished sample, never in the order of comp
 not a random choice of all. Samples that share a context stay together in the queue and form one cluster of evidence.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence

@@ -6,8 +6,6 @@ too much, as those of an unchanged model sometimes do. Where they seldom do, the
 show it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal

@@ -1,7 +1,5 @@
 """The gates of a run by the names that are printed, and the selection of some of them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace

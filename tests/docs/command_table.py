@@ -5,8 +5,6 @@ repository that has the stand-ins at the paths of the page, except for the value
 of `small` behind it.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from tests.helpers.stand_ins import StandIn, checkpoint, needle_server, ray, reports, slurm, training_run, vllm

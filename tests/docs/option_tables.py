@@ -3,8 +3,6 @@
 python -m tests.docs.option_tables
 """
 
-from __future__ import annotations
-
 import re
 
 from longctx.plugins.config.options import RUN_OPTIONS

@@ -1,7 +1,5 @@
 """Run the commands of the how-to pages on gates, reports, bisecting, watching and new tasks, and compare the output."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

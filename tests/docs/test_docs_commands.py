@@ -1,7 +1,5 @@
 """Programs accept every command of the README and the pages, and the files and headings that these name exist."""
 
-from __future__ import annotations
-
 import argparse
 import importlib
 import re

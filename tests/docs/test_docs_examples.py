@@ -1,7 +1,5 @@
 """The committed example pages are of the current schema, small and whole, and the README quotes them."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Every run of the suite that a page shows has cases, and measures them on a small model."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Every command that a page shows is run: by a test of its page, as a run of the suite, or with stand-ins."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

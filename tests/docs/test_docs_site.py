@@ -1,7 +1,5 @@
 """The site has every page, its how-to pages are short, and its check finds broken links."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 import tomllib

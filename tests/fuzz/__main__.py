@@ -3,8 +3,6 @@
 Prints a line for each input that does not end as it must, and a table by kind. Exits 1 if there was one.
 """
 
-from __future__ import annotations
-
 import tempfile
 from collections import Counter
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """The kinds of malformed input: a file in the folder of a user, and the command that reads it."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Seeded mutations of JSON and bytes."""
 
-from __future__ import annotations
-
 import copy
 import json
 import pickle

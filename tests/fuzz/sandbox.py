@@ -1,7 +1,5 @@
 """One command in a forked process, with limits on time and memory."""
 
-from __future__ import annotations
-
 import os
 import re
 import resource

@@ -1,7 +1,5 @@
 """A short form of the fuzzing: a malformed input of each kind, and values that a person would try first."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

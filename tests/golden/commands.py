@@ -4,8 +4,6 @@ A record of wrong uses is the list of its commands, too: a new one is a line `$ 
 reads below it, and `python -m tests.golden.record_commands` adds what comes of it.
 """
 
-from __future__ import annotations
-
 import os
 import platform
 import re

@@ -3,8 +3,6 @@
 The hf engine runs calibration checkpoints. The openai engine talks to a real HTTP server that gives scripted replies.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import replace

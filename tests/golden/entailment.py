@@ -1,7 +1,5 @@
 """Golden outputs of a local entailment model."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager

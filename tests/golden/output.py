@@ -1,7 +1,5 @@
 """The type of a golden output, and its comparison with the recorded output."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping

@@ -3,8 +3,6 @@
 `python -m tests.golden.record` writes them to `recorded/`. It refuses an output that changed without its version.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache

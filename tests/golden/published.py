@@ -1,7 +1,5 @@
 """Golden outputs on published text: samples, and scores that need a judge or an entailment model."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Small invented data sets, in the published layouts of HELMET and RULER. They never change."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

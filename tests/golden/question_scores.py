@@ -1,7 +1,5 @@
 """The scores of the metrics of question files, for answers that differ in everything that a rule may look at."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import product
 

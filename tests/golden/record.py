@@ -3,8 +3,6 @@
 Exits with 1, without writing the file, if an output changed but its version did not.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 

@@ -3,8 +3,6 @@
 Everything is made twice. Exits with 1, and names it, if the two differ.
 """
 
-from __future__ import annotations
-
 import shutil
 import sys
 import tempfile

@@ -1,7 +1,5 @@
 """The JSON schema of reports: `python -m tests.golden.report_schema` writes it from the records."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 import json

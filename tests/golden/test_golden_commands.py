@@ -1,7 +1,5 @@
 """What users see is as recorded: help texts, error lines with exit codes, and whole runs on calibration checkpoints."""
 
-from __future__ import annotations
-
 import re
 from importlib import metadata
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Outputs that stored results depend on change together with their versions in `fixtures/versions.py`."""
 
-from __future__ import annotations
-
 import pytest
 
 from longctx.fixtures import versions

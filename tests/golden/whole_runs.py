@@ -1,7 +1,5 @@
 """Whole runs on calibration checkpoints, with every file that they write, in their normal form."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

@@ -1,7 +1,5 @@
 """Archives for tests, and the files that they become."""
 
-from __future__ import annotations
-
 import io
 import tarfile
 import zipfile

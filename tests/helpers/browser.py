@@ -1,7 +1,5 @@
 """A headless browser that tests control through chromedriver by the WebDriver protocol."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

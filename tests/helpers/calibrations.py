@@ -1,7 +1,5 @@
 """Loaded calibration checkpoints, and the command that builds them."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass

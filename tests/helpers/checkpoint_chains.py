@@ -1,7 +1,5 @@
 """A fake of the suite for searches: checkpoints on disk whose scores are known, compared without a model."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from collections.abc import Mapping, Sequence

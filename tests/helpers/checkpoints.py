@@ -1,7 +1,5 @@
 """Checkpoint directories with few weights, and changes that break them."""
 
-from __future__ import annotations
-
 import json
 import struct
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """An openai engine for tests, with a tokenizer of words, prompts of words and a server that counts them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Copy this repository, so that tests can run its recipes and documented commands."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Token counts that are known: of a model that runs in this process, and of a prefix cache."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

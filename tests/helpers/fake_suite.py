@@ -1,7 +1,5 @@
 """A fake of the suite for tests of the watch."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field

@@ -1,7 +1,5 @@
 """The answers of frontier tasks, recounted from the text and the question alone by other code than the tasks'."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping

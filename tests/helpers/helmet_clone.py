@@ -1,7 +1,5 @@
 """A directory of the form of a clone of HELMET, whose functions build templates as HELMET's do, in our words."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

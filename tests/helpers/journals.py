@@ -1,7 +1,5 @@
 """Journals to test with: entries, subjects, and workers in their own processes."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """A judge with a local server, and texts to judge."""
 
-from __future__ import annotations
-
 from contextlib import closing
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """A local server of files that answers as the Hugging Face hub does and can cut its connections."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import threading

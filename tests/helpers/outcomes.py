@@ -1,7 +1,5 @@
 """Cases, answers and scored samples for tests that measure nothing."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The commands that the README and the pages show, in indented blocks and between backticks."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

@@ -1,7 +1,5 @@
 """Report pages of invented runs, and parsers for them."""
 
-from __future__ import annotations
-
 import html
 import json
 import re

@@ -1,7 +1,5 @@
 """Random panels, with the scores that the models would reach on them."""
 
-from __future__ import annotations
-
 from hypothesis import settings
 from hypothesis import strategies as st
 

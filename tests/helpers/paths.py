@@ -1,7 +1,5 @@
 """Places of this repository that tests read."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 REPOSITORY = Path(__file__).parents[2]

@@ -1,7 +1,5 @@
 """The most memory that a process had at once."""
 
-from __future__ import annotations
-
 import re
 import resource
 import sys

@@ -1,7 +1,5 @@
 """Programs named `python`, `pytest` and `longctx` that start fast, for tests that start many processes."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import subprocess

@@ -4,8 +4,6 @@ The client has the exit code of that process and forwards signals to it. It beco
 the arguments or has ended. It imports little, because it starts before every such process.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

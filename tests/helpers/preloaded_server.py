@@ -7,8 +7,6 @@ continues as a fresh interpreter would; if it finds another copy of the suite fi
 the process's exit code, negative for the number of a signal, or `refused`.
 """
 
-from __future__ import annotations
-
 import atexit
 import gc
 import importlib

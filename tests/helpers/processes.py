@@ -1,7 +1,5 @@
 """The state of processes by their ids."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Small data sets in the published layouts of HELMET's data sets."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Question files and tasks files for tests, and a tokenizer with one token per byte."""
 
-from __future__ import annotations
-
 import csv
 import json
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Runs without a model: workers that read known scores in the order of a panel's queue."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random

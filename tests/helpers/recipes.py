@@ -1,7 +1,5 @@
 """The recipes under ci/: their files, and the programs that their scripts start."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 from typing import Any

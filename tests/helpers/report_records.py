@@ -1,7 +1,5 @@
 """Reports of which a test states only what it is about."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import cache
 from typing import Any

@@ -1,7 +1,5 @@
 """Summaries of runs with made-up answers; the code that scores, evaluates and reports them is the real one."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Runs of the suite in a pytest process of their own. Tests that need the same run share its results."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

@@ -1,7 +1,5 @@
 """Scores for the statistical tests: drawn by Hypothesis, or with a known share of correct samples."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import ArrayLike, NDArray

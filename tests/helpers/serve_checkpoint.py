@@ -5,8 +5,6 @@ with MEMORY=FILE it needs a machine of its own: it fails while another one runs,
 has a child process that ignores SIGTERM, as workers of real servers may.
 """
 
-from __future__ import annotations
-
 import fcntl
 import os
 import signal

@@ -1,7 +1,5 @@
 """A local HTTP server that sends scripted responses."""
 
-from __future__ import annotations
-
 import json
 import re
 import threading
@@ -174,7 +172,7 @@ class ChatServer:
         return f"http://127.0.0.1:{self.port}/v1"
 
     @contextmanager
-    def serving(self) -> Iterator[ChatServer]:
+    def serving(self) -> "Iterator[ChatServer]":
         thread = threading.Thread(target=self._server.serve_forever, args=(POLL_SECONDS,), daemon=True)
         thread.start()
         try:

@@ -3,8 +3,6 @@
 `last quarter` knows all answers whose evidence lies in the last quarter of the context.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence

@@ -3,8 +3,6 @@
 Each function puts one thing into the workspace in which a command runs.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from contextlib import ExitStack

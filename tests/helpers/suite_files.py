@@ -1,7 +1,5 @@
 """Files in the form of published sets, with invented content."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

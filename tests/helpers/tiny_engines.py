@@ -1,7 +1,5 @@
 """The hf engine on tiny checkpoints, the answers of `generate` there, and prompts with a common text."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Random checkpoints of two layers, one for every kind of attention, and tokenizers for them."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path

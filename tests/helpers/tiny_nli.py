@@ -1,7 +1,5 @@
 """A tiny model of natural-language inference whose weights are set: it says yes where it reads the word KEY."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Small tokenizers of the kinds that checkpoints use, and samples made with them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy

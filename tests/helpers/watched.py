@@ -1,7 +1,5 @@
 """Measurements of a watch of which a test states only what it is about."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from msgspec import structs

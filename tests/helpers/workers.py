@@ -1,7 +1,5 @@
 """Runs and workers without pytest, and an engine without a model."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager

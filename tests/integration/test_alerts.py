@@ -1,7 +1,5 @@
 """From a failed step to a closed alert: a watch finds the culprit, and a repaired step closes it."""
 
-from __future__ import annotations
-
 import html
 import json
 import re

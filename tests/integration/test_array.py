@@ -1,7 +1,5 @@
 """Job arrays: processes without a common parent share one journal and split the samples of one run."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """The session on a GPU, with a tiny model on the CPU."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from dataclasses import replace

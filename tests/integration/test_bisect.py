@@ -1,7 +1,5 @@
 """`longctx bisect` from its command line to its files: results, messages and exit codes."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """CI recipes are valid files, and their commands run in a copy of this repository."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Verdicts reported as tests: the verdicts that fail a run, and the outcome shown for every verdict."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

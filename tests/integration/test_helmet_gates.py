@@ -1,7 +1,5 @@
 """Gates on the categories of HELMET: their tables in a thresholds file and their verdicts."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

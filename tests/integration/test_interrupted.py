@@ -1,7 +1,5 @@
 """A run that SIGTERM ends: the samples so far are shown and kept, open gates are not measured, nothing is an error."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import os

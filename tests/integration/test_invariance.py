@@ -1,7 +1,5 @@
 """--invariance through the command: one test for each property, in every report, beside gates that may still pass."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

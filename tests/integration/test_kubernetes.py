@@ -1,7 +1,5 @@
 """The manifest for Kubernetes: a server, an address and a Job that fit together, and an image with the suite."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import shutil

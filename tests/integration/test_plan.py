@@ -1,7 +1,5 @@
 """--plan tells what a run would take without taking it; a case's id is the same for ever."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Escapes, markup, formulas and control characters in names, answers and errors reach no output unescaped."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

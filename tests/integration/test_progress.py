@@ -1,7 +1,5 @@
 """Progress lines of a run: they describe the panel that is growing, of any family."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Thresholds proposed from accepted runs: the file is valid, and the accepted runs would pass it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

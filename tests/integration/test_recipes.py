@@ -1,7 +1,5 @@
 """Recipes for servers and Slurm are short, have three places to edit, and use only existing options."""
 
-from __future__ import annotations
-
 import shlex
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A checkpoint that is replaced while a run uses it is never scored under its name."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """pytest finds the suite even if a path option points outside the repository."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The comparison with NVIDIA's package of RULER: other scores and other means fail."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """A run that is compared with a baseline: another checkpoint, the report of an earlier run, and unusable ones."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable, Iterator

@@ -3,8 +3,6 @@
 A server answers, so that a restarted worker has no model to load.
 """
 
-from __future__ import annotations
-
 import random
 import sys
 from collections import Counter

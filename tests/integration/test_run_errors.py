@@ -1,7 +1,5 @@
 """Models that cannot be measured: every case reports its error in one line and has no score."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

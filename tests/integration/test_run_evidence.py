@@ -1,7 +1,5 @@
 """The samples that a run measures: early stopping, reuse of the journal and a time budget."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A report as baseline is extended while its checkpoint exists; too few results are never a silent pass."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Gates of a complete run: blocking gates, gates that are only reported, and gates that a selection leaves out."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

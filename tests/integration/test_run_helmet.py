@@ -1,7 +1,5 @@
 """Complete runs of HELMET's tasks: skipped cases, one request per judgement, and an API key that never leaks."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Runs that measure the likelihood of gold answers, alone or beside answers, and gates on it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Unusable options end the run before anything is loaded or written, with exit code 4 and one line."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

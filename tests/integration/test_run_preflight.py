@@ -1,7 +1,5 @@
 """Preflight checks the samples before the model runs: sound samples pass, and a broken prompt fails its case."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Prepared samples of RULER are measured under gates by one command, and nothing else is."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A private set of 200 questions becomes gated cases with ten lines of TOML and no code."""
 
-from __future__ import annotations
-
 import json
 import re
 

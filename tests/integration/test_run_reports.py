@@ -1,7 +1,5 @@
 """A complete run of the suite: terminal, JSON and JUnit reports agree, and the JSON report follows its schema."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from statistics import mean

@@ -1,7 +1,5 @@
 """Selection and listing of gates by the ids that a run prints."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Complete runs against failing servers: the same report as without faults, or one error line per case."""
 
-from __future__ import annotations
-
 import json
 import random
 import re

@@ -1,7 +1,5 @@
 """Several workers, one of which dies: the run continues, and the lost case is an error without a score."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

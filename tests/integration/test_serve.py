@@ -1,7 +1,5 @@
 """Servers that a run starts and stops, and a real server that gives the scores of the hf engine."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import re

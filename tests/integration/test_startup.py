@@ -1,7 +1,5 @@
 """Start-up: which packages a command imports, and how they are imported."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """vLLM in this process gives the answers and likelihoods of the hf engine. It needs the extra `vllm`."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 from collections.abc import Sequence

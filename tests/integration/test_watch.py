@@ -1,7 +1,5 @@
 """`longctx watch`: every checkpoint is measured once, failures are delivered, and restarts lose nothing."""
 
-from __future__ import annotations
-
 import errno
 import html
 import json

@@ -1,7 +1,5 @@
 """The processes of a watch, the runs that it starts, and wrong use of its command."""
 
-from __future__ import annotations
-
 import json
 import os
 import platform

@@ -1,7 +1,5 @@
 """The wheel, in an environment without the clone: one import name, and runs from any directory."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

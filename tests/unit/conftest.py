@@ -1,7 +1,5 @@
 """A server of scripted responses, for tests of what sends requests."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -21,7 +19,7 @@ def no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def server(no_keys: None) -> Iterator[ChatServer]:
+def server(no_keys: None) -> "Iterator[ChatServer]":
     """Serve the last word of a prompt, unless a test changes the answers."""
     from tests.helpers.clients import echo
     from tests.helpers.servers import ChatServer

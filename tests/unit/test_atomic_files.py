@@ -1,7 +1,5 @@
 """A file is replaced as a whole or not at all, and a failed write leaves nothing behind."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

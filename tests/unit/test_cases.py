@@ -1,7 +1,5 @@
 """Cases that cannot fit their length: a few samples decide, with the same result as all of them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 

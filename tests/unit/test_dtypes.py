@@ -1,7 +1,5 @@
 """The table of number formats agrees with torch and with safetensors."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The rules of the house: who may import whom, and what a file's place says of it."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 import re

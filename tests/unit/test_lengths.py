@@ -1,7 +1,5 @@
 """Lengths are read as people write them."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

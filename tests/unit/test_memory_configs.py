@@ -1,7 +1,5 @@
 """The estimate follows the config's layers and windows."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

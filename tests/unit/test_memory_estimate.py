@@ -1,7 +1,5 @@
 """The estimate agrees with the caches of real forward passes of transformers."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A model that cannot fit into memory is refused with the numbers before it is loaded; one that may fit is tried."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from collections.abc import Callable

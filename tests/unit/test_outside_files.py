@@ -1,7 +1,5 @@
 """Files of others: only regular files of a plausible size are opened, and no path raises anything but OSError."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

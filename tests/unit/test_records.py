@@ -1,7 +1,5 @@
 """Records of the wrong shape are refused, and statistics follow from the samples that they hold."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

@@ -1,7 +1,5 @@
 """Random draws depend on a sample's identity only."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

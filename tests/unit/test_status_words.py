@@ -1,7 +1,5 @@
 """The words of the terminal for cases and gates, under -v and without it."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any, cast
 

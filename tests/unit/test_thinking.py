@@ -1,7 +1,5 @@
 """Answers that begin with a thought are told from others."""
 
-from __future__ import annotations
-
 import pytest
 
 from longctx.fixtures.thinking import begins_with_thought

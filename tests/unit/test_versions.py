@@ -1,7 +1,5 @@
 """Stored results are keyed by explicit versions: no source text has a part in any key."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """The page of one run: a single file with its style, script and data, which loads nothing from anywhere."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

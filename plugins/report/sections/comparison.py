@@ -1,7 +1,5 @@
 """The comparison with --baseline: its part of the report, and the lines that reports show."""
 
-from __future__ import annotations
-
 import os
 import shlex
 from collections import Counter

@@ -1,7 +1,5 @@
 """The work of the engine: tokens, samples and time, the properties that --invariance checked, the notes on a server."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 from msgspec import UNSET, UnsetType

@@ -1,7 +1,5 @@
 """The verdicts of a run and of its gates, in the sentences with which every report explains the exit code."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence

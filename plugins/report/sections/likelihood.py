@@ -1,7 +1,5 @@
 """The likelihoods of gold answers (--signal): their part of the report, and the lines that reports show."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

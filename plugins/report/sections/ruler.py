@@ -1,7 +1,5 @@
 """The head of every report: the facts of the model, and RULER's effective length."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The scores by task and length, by depth, and the means over tasks; wrong answers by their kind of failure."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Sequence

@@ -3,8 +3,6 @@
 HELMET's categories and their average are those of its paper (Yen et al. 2025, §2.1).
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Every fault changes what the model computes, in the situation that its thread describes and nowhere else."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Calibration checkpoints answer every sample as their construction predicts, at every step of a simulated training."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Calibration checkpoints are the same bytes every time, built once, and named by their abilities."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

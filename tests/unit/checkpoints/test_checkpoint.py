@@ -1,7 +1,5 @@
 """A checkpoint directory is read without loading the model, and every defect has an error message of its own."""
 
-from __future__ import annotations
-
 import json
 import re
 import struct

@@ -1,7 +1,5 @@
 """Keys of config.json that a run sets."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """A checkpoint that no engine can load rightly is refused in one line; weights that were never written are named."""
 
-from __future__ import annotations
-
 import json
 import re
 from contextlib import nullcontext

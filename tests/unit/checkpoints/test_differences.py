@@ -1,7 +1,5 @@
 """What differs between two checkpoints is found by their files, and nothing else is named."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """A fingerprint changes with everything that answers depend on, and reads a bounded part of a very large file."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

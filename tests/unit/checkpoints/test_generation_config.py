@@ -1,7 +1,5 @@
 """The settings of generation_config.json that change a greedy answer."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The step of a checkpoint is read right from what trainers write, or it is not read at all."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

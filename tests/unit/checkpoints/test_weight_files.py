@@ -1,7 +1,5 @@
 """One set of weights decides every answer: what an engine could load in its place is refused, and nothing else is."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

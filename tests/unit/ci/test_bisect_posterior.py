@@ -1,7 +1,5 @@
 """The probabilities of histories: what the answers of steps show, and how certain they are."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

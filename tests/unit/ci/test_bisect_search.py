@@ -1,7 +1,5 @@
 """The noisy binary search: what it names, the steps it measures, and histories that are not one step."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The choice of the samples that tell good steps from bad ones, and the probability that the result shows."""
 
-from __future__ import annotations
-
 import pytest
 
 from longctx.ci.bisect.journal_stats import Flip

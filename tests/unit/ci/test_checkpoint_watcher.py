@@ -1,7 +1,5 @@
 """The checkpoint watcher reports every complete checkpoint, and never a half-written one."""
 
-from __future__ import annotations
-
 import json
 import random
 import re

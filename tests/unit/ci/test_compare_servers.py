@@ -1,7 +1,5 @@
 """A comparison of a server with its checkpoint gives each side the options of its engine."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

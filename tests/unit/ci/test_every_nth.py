@@ -1,7 +1,5 @@
 """Every Nth checkpoint is chosen while training writes more, and a choice stays."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -1,7 +1,5 @@
 """Jobs of a scheduler: the words of --launch, lost jobs, cancellation, and what a user sees of them."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import subprocess

@@ -1,7 +1,5 @@
 """Notifications of a watch: no command or fact ends it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

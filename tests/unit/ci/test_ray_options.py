@@ -1,7 +1,5 @@
 """The command line of `python -m longctx.ci.ray`; tests/integration/test_ray.py runs it on a cluster."""
 
-from __future__ import annotations
-
 import pytest
 
 from longctx.ci.ray import REPORTS, main, without_reports

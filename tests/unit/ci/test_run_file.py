@@ -1,7 +1,5 @@
 """`longctx.toml`: its keys are the options of the command line, and every mistake is one line with the remedy."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Failing steps become alerts: one for each step at which the run became worse, notified once, closed by a step."""
 
-from __future__ import annotations
-
 import random
 import shlex
 import subprocess

@@ -1,7 +1,5 @@
 """The history of a watch loses nothing when its last line is torn, and knows what is no longer on disk."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import json

@@ -1,7 +1,5 @@
 """The index page of a watch says first what is wrong since when."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Sequence

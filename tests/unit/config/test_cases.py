@@ -1,7 +1,5 @@
 """--only-samples and its errors."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """A report shows the command that was typed, not that of the process of pytest behind it."""
 
-from __future__ import annotations
-
 import shlex
 
 import pytest

@@ -1,7 +1,5 @@
 """The number of judged answers is known before the first request to a judge."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

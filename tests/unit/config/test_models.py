@@ -1,7 +1,5 @@
 """A report as baseline gets its checkpoint back only while that is what was measured; otherwise the reason is named."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from pathlib import Path

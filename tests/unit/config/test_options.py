@@ -1,7 +1,5 @@
 """The table of options: every command treats every option as the table says, and drops none without a word."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

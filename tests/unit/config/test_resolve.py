@@ -1,7 +1,5 @@
 """A run is resolved from plain values: options, checkpoint and cases, with errors that name the option."""
 
-from __future__ import annotations
-
 from argparse import Namespace
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A checkpoint is its own baseline only if the weights and all settings that decide its answers are equal."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

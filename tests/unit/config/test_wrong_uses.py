@@ -1,7 +1,5 @@
 """What a new user types by mistake is one line that names it and the next step, before anything is loaded."""
 
-from __future__ import annotations
-
 import gzip
 import shlex
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The choice of the yardstick: by template and config, by hand, and from a file of one's own."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from pathlib import Path

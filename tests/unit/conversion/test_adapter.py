@@ -1,7 +1,5 @@
 """A merged adapter answers as peft's own merge does; an adapter that cannot be merged is one line that says why."""
 
-from __future__ import annotations
-
 import re
 import warnings
 from collections.abc import Callable

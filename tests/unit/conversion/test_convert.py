@@ -1,7 +1,5 @@
 """A checkpoint of torch.distributed.checkpoint becomes the model that wrote it, also as a part of a run."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A checkpoint without a tokenizer is measured with that of --tokenizer, and its weights are not copied."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The published files that RULER uses: essays, SQuAD and HotpotQA, and errors for faulty files."""
 
-from __future__ import annotations
-
 import gzip
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """`longctx fetch`: complete files or none, from a server that may fail in the middle."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterator

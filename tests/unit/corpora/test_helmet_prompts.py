@@ -1,7 +1,5 @@
 """Prompts that are read from a clone of HELMET: what the clone's templates give, sample by sample."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import replace

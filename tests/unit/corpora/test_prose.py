@@ -1,7 +1,5 @@
 """The generated haystack: sentences that never repeat and never look like a needle."""
 
-from __future__ import annotations
-
 import re
 from itertools import product
 

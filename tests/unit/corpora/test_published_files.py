@@ -1,7 +1,5 @@
 """The directory of published files: locating them, reading them late, and reporting faulty ones."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Tables of hub data sets are read from the data directory, and never from a network."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess

@@ -1,7 +1,5 @@
 """HELMET's published questions over passages: the gold passages and the other ones."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The records of HELMET's other published files, in small files of the same layout."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from tests.helpers.published_files import (

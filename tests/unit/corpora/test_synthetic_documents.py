@@ -1,7 +1,5 @@
 """The scores of simple solvers on the archive's long documents and summaries."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """RULER's questions over the archive: the last gold paragraph states the answer, and two hops need both."""
 
-from __future__ import annotations
-
 from random import Random
 
 import pytest

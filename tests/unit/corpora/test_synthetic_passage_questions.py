@@ -1,7 +1,5 @@
 """The scores of simple solvers on the archive's passage questions: oracle, guesser, careless citing."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """The archive's rankings and classification sets are balanced, and every label follows from the text."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 

@@ -1,7 +1,5 @@
 """The archive's world and its passages are pure functions of a seed, plausible and large enough."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

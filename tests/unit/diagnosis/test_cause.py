@@ -1,7 +1,5 @@
 """The cause of a loss: named only if it restores and reproduces the loss, and not at all where there is none."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The local error of a layer: that of the whole model, without the whole model."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

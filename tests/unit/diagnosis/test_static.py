@@ -1,7 +1,5 @@
 """Files of two checkpoints: a fault in one tensor is named with its form, and drift of all tensors names none."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path

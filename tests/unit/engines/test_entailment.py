@@ -1,7 +1,5 @@
 """A local model of natural-language inference, on checkpoints whose answers are known."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The hf engine answers like a model's own greedy `generate`, in batches and in chunks, and counts its tokens."""
 
-from __future__ import annotations
-
 import copy
 import inspect
 import json

@@ -1,7 +1,5 @@
 """Placement of one model on several simulated GPUs: refusals, and the memory limit for every GPU."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Common prefixes are computed once, and every answer still equals that of `generate` on the single prompt."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from random import Random
 

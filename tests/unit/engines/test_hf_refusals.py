@@ -1,7 +1,5 @@
 """The hf engine refuses unusable checkpoints, settings and prompts with a one-line error, or falls back if it can."""
 
-from __future__ import annotations
-
 import gc
 import math
 import weakref

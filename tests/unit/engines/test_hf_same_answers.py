@@ -1,7 +1,5 @@
 """An answer depends on the prompt and the settings alone: its logits are the same to the last bit in every company."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import Random

@@ -1,7 +1,5 @@
 """The hf engine's log-probabilities equal those of a plain forward pass, however the prompts are computed."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from random import Random
 from typing import Any

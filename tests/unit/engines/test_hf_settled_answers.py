@@ -1,7 +1,5 @@
 """Decoding ends as soon as no continuation can change the score, and never earlier."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache
 

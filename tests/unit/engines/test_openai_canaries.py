@@ -1,7 +1,5 @@
 """Canaries notice another model under the same name, and sampling."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -1,7 +1,5 @@
 """The openai engine retries after every kind of server failure, and gives up with a one-line error."""
 
-from __future__ import annotations
-
 import re
 import threading
 import time

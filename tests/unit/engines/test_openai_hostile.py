@@ -1,7 +1,5 @@
 """The openai engine against replies that break HTTP, JSON or limits: answers are read, anything else is one line."""
 
-from __future__ import annotations
-
 import contextlib
 import gzip
 import json

@@ -1,7 +1,5 @@
 """Options of a served run, and the prompts that are sent to the server."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The probe finds the server's name for the model, its token counting, its input format and its answer prefix."""
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from collections.abc import Callable

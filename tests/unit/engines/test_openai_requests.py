@@ -1,7 +1,5 @@
 """Requests of the openai engine: their content, order and concurrency, and how their replies are read."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

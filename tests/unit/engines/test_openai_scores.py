@@ -1,7 +1,5 @@
 """Log-probabilities from servers: the two forms of replies, and the refusal of servers that have neither."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Thoughts of reasoning models have their own budget, are never scored, and are reported if unfinished."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from typing import Any

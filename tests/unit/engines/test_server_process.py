@@ -1,7 +1,5 @@
 """The command of `--serve`: it is known to have ended, and the lines of its output say why."""
 
-from __future__ import annotations
-
 import os
 import time
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Replacing a checkpoint during a run is an error before any answer is credited to the wrong checkpoint."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What is known of vLLM before it is imported: where it is missing, and what its stored answers are keyed by."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The paper's Tables 3 and 13, reproduced from their per-length scores."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Claims about a model count a haystack once, however many of its samples are measured."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from dataclasses import replace

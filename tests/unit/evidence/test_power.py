@@ -1,7 +1,5 @@
 """The loss that a comparison detects: it agrees with simulated comparisons, and falls with the number of pairs."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

@@ -1,7 +1,5 @@
 """The exact test of a loss: it counts all sign patterns, and fails an unchanged model no more often than it says."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Evidence against a mean: the published mixture, fair at every look, and a number for whatever is a score."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

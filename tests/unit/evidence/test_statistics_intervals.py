@@ -1,7 +1,5 @@
 """Intervals agree with verdicts, hold the mean, and narrow to it."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

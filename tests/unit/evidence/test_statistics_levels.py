@@ -1,7 +1,5 @@
 """Verdicts on a level stand once they are reached, and follow all samples at the end."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

@@ -1,7 +1,5 @@
 """Verdicts on what was lost against a baseline, pair by pair, and the hypotheses that are rejected together."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Evidence on a population of several tasks is valid for any order and prediction, and saves samples."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import permutations
 

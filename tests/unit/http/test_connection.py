@@ -1,7 +1,5 @@
 """Connections: proxies and certificates of the environment, and what a failed one says."""
 
-from __future__ import annotations
-
 import ssl
 import subprocess
 from pathlib import Path

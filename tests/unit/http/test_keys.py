@@ -1,7 +1,5 @@
 """A key is sent only to its own server, and no error, log or answer shows it."""
 
-from __future__ import annotations
-
 import logging
 import traceback
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What is read of the replies of servers and gateways, and what each failure is taken for."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import msgspec

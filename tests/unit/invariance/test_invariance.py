@@ -1,7 +1,5 @@
 """Sound engines keep every property of invariance, and each fault of caches, chunks and windows breaks one."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import get_args

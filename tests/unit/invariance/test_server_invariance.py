@@ -1,7 +1,5 @@
 """Sound servers keep every property that shows from outside, and faults of caches and batches break one."""
 
-from __future__ import annotations
-
 import math
 import threading
 import time

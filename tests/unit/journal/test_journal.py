@@ -1,7 +1,5 @@
 """Entries that were appended to a journal are read back unchanged, whatever happens to the files around them."""
 
-from __future__ import annotations
-
 import tempfile
 from contextlib import closing
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`longctx journal` lists the contents of a journal, and deletes only old and unused files of its own."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

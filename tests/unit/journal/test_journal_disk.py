@@ -1,7 +1,5 @@
 """If the directory fails, one line says why, and results that were written before stay."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A line is read only if its checksum, its fields, their types and their ranges are right."""
 
-from __future__ import annotations
-
 import json
 import re
 import zlib

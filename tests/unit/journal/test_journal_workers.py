@@ -1,7 +1,5 @@
 """Workers share a journal: all samples are computed once, and the samples of a dead worker are claimed again."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

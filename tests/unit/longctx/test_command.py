@@ -1,7 +1,5 @@
 """The command `longctx`: help, completion, and wrong use in one line."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import subprocess

@@ -1,7 +1,5 @@
 """`longctx.measure` and the callback: a model in memory gets the scores that its checkpoint gets."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Charts: one scale, readable colours, points inside the frame, and marks that agree with the verdict."""
 
-from __future__ import annotations
-
 import re
 from typing import get_args
 from xml.etree import ElementTree

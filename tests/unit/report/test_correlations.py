@@ -1,7 +1,5 @@
 """The correlations of a history: ranks with intervals, data sets, and changes from step to step."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """The page as a file: it loads nothing, and no text of a model is markup in it."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

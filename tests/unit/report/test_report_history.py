@@ -1,7 +1,5 @@
 """History over training steps: reports in order, means, gates, likelihoods, dashboards."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The records of a report: a value of another type is an error that names its key, and the schema is theirs."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The largest run that reports must be able to show: 34 tasks at 8 lengths with 500 samples per case."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

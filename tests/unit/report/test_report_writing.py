@@ -1,7 +1,5 @@
 """A report that cannot be written at the end of a run: a one-line error and exit code 1, and all others are written."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

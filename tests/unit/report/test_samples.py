@@ -1,7 +1,5 @@
 """The samples that a page carries: their selection, the parts of a long answer, the excerpts, and the size limit."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What terminal, Markdown and page say of a run: means, gates, the baseline, the quantization."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from dataclasses import replace

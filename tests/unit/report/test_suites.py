@@ -1,7 +1,5 @@
 """The frontier section of a report: where a ladder breaks, what a twin is worth, which reply was copied."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

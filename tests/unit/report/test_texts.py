@@ -1,7 +1,5 @@
 """Every sample in a file, as lines of JSON (--samples-jsonl)."""
 
-from __future__ import annotations
-
 import json
 from statistics import fmean
 from typing import Any

@@ -1,7 +1,5 @@
 """The verdict of a run: one list of reasons explains the exit code, and every report shows it in the same words."""
 
-from __future__ import annotations
-
 import html
 import re
 from collections.abc import Callable

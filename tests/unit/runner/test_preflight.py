@@ -1,7 +1,5 @@
 """The instrument tested before the model: sound samples pass, every planted fault is sound."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The threads of a worker on a CPU, and how they wait."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

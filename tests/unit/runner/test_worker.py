@@ -1,7 +1,5 @@
 """What a worker takes at a time."""
 
-from __future__ import annotations
-
 import re
 import threading
 import time

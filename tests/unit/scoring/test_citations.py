@@ -1,7 +1,5 @@
 """Answers with citations, against plain implementations of ALCE's definitions."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

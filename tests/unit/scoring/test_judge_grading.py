@@ -1,7 +1,5 @@
 """The questions to the judge, and the scores that follow from its verdicts."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """A judge's key goes to its own server and nowhere else; settings that cannot work or tell a secret are refused."""
 
-from __future__ import annotations
-
 import logging
 import traceback
 from contextlib import closing

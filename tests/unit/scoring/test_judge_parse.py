@@ -1,7 +1,5 @@
 """The verdict in a judge's reply is searched leniently and validated strictly."""
 
-from __future__ import annotations
-
 import json
 import time
 from typing import Any

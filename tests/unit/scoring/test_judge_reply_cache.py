@@ -1,7 +1,5 @@
 """Replies are stored for all later processes, whatever happens to the one that received them."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory

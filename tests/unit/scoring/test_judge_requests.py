@@ -1,7 +1,5 @@
 """Requests of a judge: never one twice, never more at once than allowed, repeated or given up where a server fails."""
 
-from __future__ import annotations
-
 import re
 import threading
 import time

@@ -1,7 +1,5 @@
 """HELMET's matches, the part of an output that answers, and multiple choice."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Scores of procedures: LongProc's values with their faults, and the same without them."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st

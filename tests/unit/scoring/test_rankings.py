@@ -1,7 +1,5 @@
 """Rankings, NDCG and ROUGE-L, against the packages that define them and against plain implementations."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

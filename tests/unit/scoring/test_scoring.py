@@ -1,7 +1,5 @@
 """Scores by containment, and the kinds of failure."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pytest

@@ -1,7 +1,5 @@
 """Strict scores against what a careful person says, and properties of the folding of text."""
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Iterator
 from itertools import combinations

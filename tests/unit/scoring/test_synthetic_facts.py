@@ -1,7 +1,5 @@
 """The exact scorers against answers and summaries that were labelled by hand."""
 
-from __future__ import annotations
-
 import pytest
 
 from longctx.fixtures.records.samples import AnswerClaim, Event

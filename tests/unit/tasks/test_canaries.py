@@ -1,7 +1,5 @@
 """Answers without reading the text: the right one scores 1, and any other one of RULER and HELMET about chance."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace

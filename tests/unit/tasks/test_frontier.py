@@ -1,7 +1,5 @@
 """Every frontier task: samples fit and fill, answers are exact, and answers without reading score their floor."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache

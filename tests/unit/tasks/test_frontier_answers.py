@@ -1,7 +1,5 @@
 """Frontier tasks: every answer recounted from the text alone, unique, at a uniform depth; wrong ones by their kind."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from dataclasses import replace

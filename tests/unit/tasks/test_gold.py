@@ -1,7 +1,5 @@
 """Gold answers of generated text: the query tells nothing of them, the evidence all, and foils stand in the context."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

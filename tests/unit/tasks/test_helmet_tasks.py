@@ -1,7 +1,5 @@
 """HELMET's tasks on generated text: samples fit, are full, depend on their identity alone, and share their contexts."""
 
-from __future__ import annotations
-
 import json
 import re
 

@@ -3,8 +3,6 @@
 Figures that the peers' code gives were read by running it on the same answers.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

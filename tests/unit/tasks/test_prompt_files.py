@@ -1,7 +1,5 @@
 """--prompts FILE: a team's own wording, and the errors for unusable files."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

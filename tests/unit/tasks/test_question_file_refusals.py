@@ -1,7 +1,5 @@
 """A faulty tasks file or data file is refused in one line with its place."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """--tasks-file FILE: rows become samples, and a fault of a file is one line with file, line and key."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections.abc import Mapping

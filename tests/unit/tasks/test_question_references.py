@@ -1,7 +1,5 @@
 """References of question files: read as a model writes them, and refused if no answer or every answer hits them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

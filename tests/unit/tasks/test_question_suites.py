@@ -1,7 +1,5 @@
 """The shipped tasks files: files in the form of every published set give the right score."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

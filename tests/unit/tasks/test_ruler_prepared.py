@@ -1,7 +1,5 @@
 """RULER's own prepared samples are used exactly as in their files."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Samples of published essays and questions, from small files in the published layouts."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

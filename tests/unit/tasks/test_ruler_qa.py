@@ -1,7 +1,5 @@
 """Paragraphs: gold stands once, nothing else answers, and no question answers itself."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter

@@ -1,7 +1,5 @@
 """RULER's tasks with settings of one's own: the same rules as the 13 tasks, what the settings name, and refusals."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from pathlib import Path

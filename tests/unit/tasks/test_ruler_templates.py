@@ -4,8 +4,6 @@ They may differ only as docs/ruler.md says: a question for one value opens in th
 every needle and every line of noise ends with a full stop.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """Every task at every length: a sample fits, is full, and is a pure function of its identity."""
 
-from __future__ import annotations
-
 import tomllib
 from dataclasses import replace
 from functools import partial

@@ -1,7 +1,5 @@
 """Depths of needles and gold paragraphs: all places, equally often, and as the sample reports them."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections import Counter, defaultdict

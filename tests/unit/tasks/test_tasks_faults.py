@@ -1,7 +1,5 @@
 """The known faults of RULER's public generators, which ours must not share: needles, chains, word lists."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections import Counter

@@ -1,7 +1,5 @@
 """thresholds.toml is read strictly."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

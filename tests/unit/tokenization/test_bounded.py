@@ -1,7 +1,5 @@
 """Templates and tokenizers of others fail in one line, and each call ends within limits of time, memory and output."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

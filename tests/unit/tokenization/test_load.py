@@ -1,7 +1,5 @@
 """A tokenizer loaded without `AutoTokenizer` equals the one that `AutoTokenizer` loads."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

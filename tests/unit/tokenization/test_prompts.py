@@ -1,7 +1,5 @@
 """Prompts start with one BOS and end with the answer prefix, and token counts add up, for every kind of tokenizer."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

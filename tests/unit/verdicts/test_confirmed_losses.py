@@ -1,7 +1,5 @@
 """A loss on the planned samples fails a run only if it is one of the model."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 

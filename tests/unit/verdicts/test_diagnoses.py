@@ -1,7 +1,5 @@
 """A case is called worse, or below its floor, only if that is shown among all cases of a run."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

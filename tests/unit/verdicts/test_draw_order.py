@@ -1,7 +1,5 @@
 """Cases of different sizes are drawn equally often at first, in an order that leaving out others does not change."""
 
-from __future__ import annotations
-
 from collections import Counter
 from itertools import takewhile
 

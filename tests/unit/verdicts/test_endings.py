@@ -1,7 +1,5 @@
 """A model that no longer ends its answers is named, whatever its scores are; an unchanged one is not."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The verdicts of gates on complete, failed, lost and unselected cases. An error never counts as a score."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Verdicts from the first part of a queue: final ones, and those that a time budget leaves inconclusive."""
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The hypotheses of a run's panels follow from its gates, cases and thresholds."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

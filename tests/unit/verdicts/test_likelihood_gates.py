@@ -1,7 +1,5 @@
 """Estimates, gates and findings on the likelihood of gold answers, and the ways in which likelihood misleads."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """A mean below its threshold fails a run of a series only if the model is shown to be below."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Verdicts do not depend on the number, speed and crashes of workers, and no sample is measured needlessly."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from random import Random
 

@@ -1,7 +1,5 @@
 """The samples offered to workers are those that the soonest verdicts need, and hardly more."""
 
-from __future__ import annotations
-
 from itertools import product
 from random import Random
 

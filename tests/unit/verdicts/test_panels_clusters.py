@@ -1,7 +1,5 @@
 """Samples on one context count as one cluster, and cases of different sizes weigh alike."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from random import Random
 

@@ -1,7 +1,5 @@
 """The verdict against a baseline rests on the pairs of a panel."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Gates that allow a loss of their own, for some tasks or lengths, in points or as a share of the baseline's mean."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 

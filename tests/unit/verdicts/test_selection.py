@@ -1,7 +1,5 @@
 """Gates by their printed names: which cases they need, and what -k means."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Small result files in the formats of other programs."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Callable, Iterable, Mapping

@@ -1,7 +1,5 @@
 """`longctx gate`: two results in, a verdict and an exit code out."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

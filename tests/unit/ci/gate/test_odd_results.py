@@ -1,7 +1,5 @@
 """Damaged and odd results: the right verdict, or one line that names the file, the value and the remedy."""
 
-from __future__ import annotations
-
 import json
 import re
 import zipfile
