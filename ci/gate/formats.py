@@ -126,6 +126,8 @@ class Content:
                 raise ResultsError(f"{self.path}{place}: is no object with the keys of a sample; write it again")
             try:
                 known = {fields[key]: value for key, value in row.items() if key in fields}
+                # An empty cell is a length or a cluster that is not known.
+                known |= {name: None for name in ("length", "unit") if known.get(name) == ""}
                 sample = msgspec.convert(known, Sample, strict=False)
             except ValueError as error:
                 raise ResultsError(f"{self.path}{place}: cannot be read ({error}); write it again") from error
@@ -142,6 +144,8 @@ def text_hash(value: object) -> str:
 def read_table(content: Content) -> Iterator[Sample]:
     """Read CSV, or lines of JSON, with the columns `id` and `score` and those of `TABLE` that are known."""
     for sample, _ in content.samples(TABLE):
+        # CSV has no numbers.
+        sample.unit = None if sample.unit is None else str(sample.unit)
         sample.scores = {SCORE: sample.score}
         yield sample
 

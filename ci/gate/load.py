@@ -196,8 +196,7 @@ def _csv_rows(path: Path, text: str) -> Iterator[tuple[str, object]]:
             where = f", line {reader.line_num}"
             if len(values) != len(names):
                 raise ResultsError(f"{path}{where}: {len(values)} columns, not {len(names)}; write a value for each")
-            # An empty cell is a value that is not known.
-            yield where, {name: value for name, value in zip(names, values, strict=True) if value}
+            yield where, dict(zip(names, values, strict=True))
     except csv.Error as error:
         raise ResultsError(f"{path}, line {reader.line_num}: no CSV ({error}); write it again") from error
 

@@ -101,6 +101,12 @@ def test_clusters_are_the_units() -> None:
     assert [report.gates[0].verdict for report in (alone, joined)] == ["fail", "undecided"]
 
 
+@pytest.mark.parametrize(("clusters", "units"), [(("", ""), 60), ((1, "1"), 1)])
+def test_an_empty_cluster_is_not_known_and_a_number_is_its_text(clusters: tuple[object, object], units: int) -> None:
+    base = [{**row, "cluster": clusters[int(row["id"]) % 2], "length": ""} for row in rows(count=60, tasks=["a"])]
+    assert longctx.compare_results(base, base).gates[0].haystacks == units
+
+
 @pytest.mark.parametrize(("allowed", "word"), [(2, "fail"), (17, "undecided"), (20, "pass")])
 def test_scores_that_change_without_a_loss_are_gated(tmp_path: Path, allowed: int, word: str) -> None:
     """Of 400 scores, 36 became better and 36 worse."""

@@ -245,6 +245,7 @@ ODD: dict[str, tuple[Make, int, str]] = {
     "NaN": (table(edited(score=float("nan"))), 4, r"error: .*: score of sample 0 of a is nan; write a number"),
     "no score": (table(edited(score=None)), 4, r"score of sample 0 of a is None; write a number"),
     "an empty score": (table(edited(score="")), 4, r"score of sample 0 of a is empty; write a number"),
+    "an empty cell": (text(b"id,score\n0,\n1,1\n"), 4, r"score of sample 0 of all is empty; write a number"),
     "a word for a score": (table(edited(score="good")), 4, r"score of sample 0 of a is good; write a number"),
     "true and false": (table(lambda new: [{**row, "score": bool(row["score"])} for row in new]), 0, r"verdict +pass"),
     "negative score": (table(edited(score=-0.5)), 4, r"is -0.5, not from 0 to 1; give --scale"),
