@@ -38,8 +38,11 @@ ONE_BY_ONE = {*WINDOWED, "longrope", "jamba"}
 
 @pytest.mark.parametrize("family", CONFIGS)
 def test_answers_equal_those_of_generate(family: str, saved: Saved) -> None:
-    engine = engine_of(saved(family), batch_size=1)
-    assert texts(engine, PROMPTS) == [own_greedy(engine, prompt) for prompt in PROMPTS]
+    engine, batched = (engine_of(saved(family), batch_size=size) for size in (1, 3))
+    expected = [own_greedy(engine, prompt) for prompt in PROMPTS]
+    assert texts(engine, PROMPTS) == expected
+    assert batched.facts.batch_size == (1 if family in ONE_BY_ONE else 3)
+    assert texts(batched, PROMPTS) == expected
 
 
 @pytest.mark.parametrize("family", RECURRENT)
@@ -56,13 +59,6 @@ def test_models_without_a_key_value_cache_answer_like_plain_forward_passes(famil
     (score,) = engine.score([single], [answer])
     expected = following.log_softmax(-1)[range(len(answer)), answer].tolist()
     assert score.log_probabilities == pytest.approx(expected, abs=1e-4)
-
-
-@pytest.mark.parametrize("family", CONFIGS)
-def test_batched_answers_equal_single_ones(family: str, saved: Saved) -> None:
-    engine = engine_of(saved(family), batch_size=3)
-    assert engine.facts.batch_size == (1 if family in ONE_BY_ONE else 3)
-    assert texts(engine, PROMPTS) == texts(engine_of(saved(family), batch_size=1), PROMPTS)
 
 
 @pytest.mark.parametrize("family", ["llama", "yarn", "qwen2", "qwen3", *sorted(WINDOWED)])

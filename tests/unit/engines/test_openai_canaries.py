@@ -82,18 +82,16 @@ def test_one_other_text_without_probabilities_is_a_near_tie_and_two_are_another_
         check_of(same, lambda _: other).check()
 
 
-def test_no_reply_to_a_canary_raises_nothing() -> None:
+def test_a_server_that_samples_or_gives_no_reply_is_told_of() -> None:
     check_of(answered(-1.0), lambda _: None).check()
-    canaries, notes = begun(lambda _: None)
-    assert canaries == ()
-    assert "gave no answer to the short prompts" in notes[0]
-
-
-def test_a_server_that_samples_is_told_of() -> None:
     texts = iter(map(str, range(9)))
-    canaries, notes = begun(lambda _: SteppedAnswer(text=next(texts), steps=()))
-    assert canaries == ()
-    assert "it samples, or several models answer" in notes[0]
+    for ask, note in (
+        (lambda _: None, "gave no answer to the short prompts"),
+        (lambda _: SteppedAnswer(text=next(texts)), "it samples, or several models answer"),
+    ):
+        canaries, notes = begun(ask)
+        assert canaries == ()
+        assert note in notes[0]
 
 
 def test_a_server_that_refuses_log_probabilities_is_asked_without_them(server: ChatServer) -> None:

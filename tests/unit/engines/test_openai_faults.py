@@ -77,41 +77,25 @@ def test_a_retry_waits_as_long_as_retry_after_demands(server: ChatServer) -> Non
     assert time.monotonic() - began >= 0.6
 
 
-def test_repeated_time_outs_are_a_one_line_error_that_comes_sooner_for_the_next_prompt(server: ChatServer) -> None:
-    server.answer = lambda _: replace(RIGHT, delay_seconds=10)
-    engine = engine_of(server, timeout_seconds=0.2)
-    message = "no answer in time; look after it, and start the same command again"
-    assert message in refused(engine)
-    assert len(server.requests) == 4
-    assert message in refused(engine)
-    assert len(server.requests) == 4 + 1
+STAYING = {
+    "busy": Response(status=503),
+    "limited": in_json({"error": "later"}, status=429, Retry_After="0.2"),
+    "silent": replace(RIGHT, delay_seconds=10),
+}
 
 
-@pytest.fixture
-def short_time_outs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the health check wait half a second."""
-    monkeypatch.setattr(engine, "HEALTH_CHECK_SECONDS", 0.5)
-
-
-@pytest.mark.usefixtures("short_time_outs")
-def test_a_server_that_never_answers_costs_one_long_time_out(server: ChatServer) -> None:
-    server.answer = lambda _: replace(RIGHT, delay_seconds=10)
-    engine = engine_of(server, timeout_seconds=1.6, most_attempts=1)
-    message = refused(engine)
-    for prompt in ("three four", "five six", "seven eight"):
-        assert refused(engine, prompt) == message
-    assert [request.body["max_tokens"] for request in server.requests] == [8, 1], "one request and one health check"
-
-
-@pytest.mark.parametrize("failing", [Response(status=503), in_json({"error": "later"}, status=429, Retry_After="0.2")])
-def test_a_busy_server_is_waited_for_once(server: ChatServer, failing: Response) -> None:
-    server.answer = lambda _: failing
-    engine = engine_of(server, retry_policy=0.5)
+@pytest.mark.parametrize("kind", STAYING)
+def test_a_server_that_stays_away_is_waited_for_once(server: ChatServer, kind: str) -> None:
+    server.answer = lambda _: STAYING[kind]
+    engine = engine_of(server, retry_policy=0.5, timeout_seconds=0.2 if kind == "silent" else 20.0)
     message = refused(engine)
     request_count = len(server.requests)
+    if kind == "silent":
+        assert "no answer in time; look after it, and start the same command again" in message
+        assert request_count == 4
     for prompt in ("three four", "five six", "seven eight"):
         assert refused(engine, prompt) == message
-    assert len(server.requests) == request_count + 1
+    assert [request.body["max_tokens"] for request in server.requests[request_count:]] == [1], "one health check"
 
 
 def test_a_line_says_once_that_requests_fail_and_until_when_they_are_tried_again(
