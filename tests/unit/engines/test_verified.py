@@ -59,19 +59,16 @@ def replace_the_directory(folder: Path) -> None:
     overwrite(folder)
 
 
-def replace_the_file_with_equal_size_and_time(folder: Path) -> None:
-    file = folder / "model.safetensors"
-    status = file.stat()
-    replace_the_file(folder)
-    os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+def keeping_the_time(change: Change) -> Change:
+    """Return a change after which the file of weights has its time, and its size."""
 
+    def change_and_restore(folder: Path) -> None:
+        file = folder / "model.safetensors"
+        status = file.stat()
+        change(folder)
+        os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
 
-def rewrite_in_place_and_restore_the_time(folder: Path) -> None:
-    file = folder / "model.safetensors"
-    status = file.stat()
-    with file.open("r+b") as opened:
-        opened.write(OTHER_WEIGHTS)
-    os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+    return change_and_restore
 
 
 def link_to_another_file(folder: Path) -> None:
@@ -82,8 +79,8 @@ def link_to_another_file(folder: Path) -> None:
 
 CHANGES: dict[str, Change] = {
     "overwritten": overwrite, "replaced": replace_the_file, "directory": replace_the_directory,
-    "equal size and time": replace_the_file_with_equal_size_and_time, "linked": link_to_another_file,
-    "in place": rewrite_in_place_and_restore_the_time, "removed": remove_the_weights,
+    "equal size and time": keeping_the_time(replace_the_file), "linked": link_to_another_file,
+    "in place": keeping_the_time(overwrite), "removed": remove_the_weights,
     "config": lambda folder: configure(folder, rope_theta=5.0), "tokenizer": write("tokenizer.json", '{"a": 1}'),
     "chat template": write("chat_template.jinja", "{{ messages }}"),
 }  # fmt: skip
