@@ -30,20 +30,12 @@ def test_a_reason_is_read_in_any_spelling(reasons: tuple[str, ...], finish: str)
     assert {reason: reply(reason).answer().finish for reason in reasons} == dict.fromkeys(reasons, finish)
 
 
-def test_a_reason_that_is_no_end_of_an_answer_is_refused() -> None:
-    for reason in (
-        None,
-        "",
-        "abort",
-        "error",
-        "content_filter",
-        "SAFETY",
-        "tool_calls",
-        "model_length",
-        "finish_reason",
-    ):
-        with pytest.raises(InvalidReply, match="is no whole answer"):
-            reply(reason).answer()
+@pytest.mark.parametrize(
+    "reason", [None, "", "abort", "error", "content_filter", "SAFETY", "tool_calls", "model_length", "finish_reason"]
+)
+def test_a_reason_that_is_no_end_of_an_answer_is_refused(reason: str | None) -> None:
+    with pytest.raises(InvalidReply, match="is no whole answer"):
+        reply(reason).answer()
 
 
 # By what the server does: the changes of a reply's choice, and the text and whether there was a thought, or the error.
