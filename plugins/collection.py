@@ -106,9 +106,9 @@ def announce(config: pytest.Config, line: str, stream: Literal["stdout", "stderr
 
 
 def write_lines(config: pytest.Config, lines: Iterable[str], **markup: bool) -> None:
-    """Write lines to the terminal, broken at its width."""
+    """Write lines to the terminal, broken at its width; none with pytest's `-p no:terminal`."""
     reporter: Any = config.pluginmanager.get_plugin("terminalreporter")
-    for line in lines:
+    for line in lines if reporter is not None else ():
         for part in wrapped(visible_line(line), shown_columns(reporter.isatty)):
             reporter.write_line(part, **markup)
 

@@ -59,6 +59,14 @@ def test_an_unusable_journal_is_refused_before_a_model_is_loaded(tmp_path: Path)
     assert f"--journal: cannot write {tmp_path}/file/journal (Not a directory); give a directory" in ended.errors
 
 
+def test_a_run_without_a_terminal_writes_its_report(tmp_path: Path) -> None:
+    """Its gates cannot be decided, which is no line then."""
+    one = ("--lengths", "512", "--tasks", "niah_single_1", "--samples", "1", "--report-json", f"{tmp_path}/r.json")
+    run = run_pytest(tmp_path, *MODEL, *one, "-p", "no:terminal")
+    assert (run.exit_code, run.output) == (0, "")
+    assert json.loads((tmp_path / "r.json").read_text())["gates"]
+
+
 def test_a_tensorboard_directory_that_cannot_be_created_is_refused_before_the_run(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     message = f"--tensorboard: cannot write {tmp_path}/.*; give a directory that can be written"
