@@ -124,13 +124,15 @@ class Content:
         for place, row in rows or self.rows:
             if not isinstance(row, dict):
                 raise ResultsError(f"{self.path}{place}: is no object with the keys of a sample; write it again")
+            known = {fields[key]: value for key, value in row.items() if key in fields}
+            # An empty cell is a length or a cluster that is not known.
+            known |= {name: None for name in ("length", "unit") if known.get(name) == ""}
             try:
-                known = {fields[key]: value for key, value in row.items() if key in fields}
-                # An empty cell is a length or a cluster that is not known.
-                known |= {name: None for name in ("length", "unit") if known.get(name) == ""}
                 sample = msgspec.convert(known, Sample, strict=False)
             except ValueError as error:
-                raise ResultsError(f"{self.path}{place}: cannot be read ({error}); write it again") from error
+                name = str(error).partition("$.")[2].rstrip("`")
+                what = f"{name} is {known[name]!r}" if name in known else "cannot be read"
+                raise ResultsError(f"{self.path}{place}: {what} ({error}); write it again") from error
             sample.prompt = text_hash(sample.prompt) if sample.prompt else ""
             yield sample, row
 
@@ -271,9 +273,9 @@ def read_nemo(content: Content) -> Iterator[Sample]:
     """
     folder = content.path.parent
     bundles: list[dict[str, Any]] = [json.loads(read_outside(path)) for path in folder.glob("eval-*.json")]
-    bundle = max(bundles, key=lambda bundle: bundle["timestamp"], default={})
+    bundle = max(bundles, key=lambda bundle: str(bundle.get("timestamp", "")), default={})
     for sample, _ in content.samples(NEMO):
-        sample.task = bundle["benchmark"]["name"] if bundle else folder.name
+        sample.task = bundle.get("benchmark", {}).get("name", folder.name)
         sample.stamp = bundle.get("timestamp", "")
         sample.scores = {"reward": sample.score}
         yield sample

@@ -302,7 +302,7 @@ ODD: dict[str, tuple[Make, int, str]] = {
         ), 0, r"gate +x: pass.*blocking gates: 2 pass",
     ),
     "no word": (lambda folder: ("", folder), 4, r"error: BASE: is empty; give a file"),
-    "negative length": (table(edited(length=-5)), 4, r"new.jsonl, line 1: cannot be read \(Expected `int` >= 0 - at"),
+    "negative length": (table(edited(length=-5)), 4, r"new.jsonl, line 1: length is -5 \(Expected `int` >= 0 - at"),
     "two columns of one name": (text(b"id,score,score\n1,0,1\n"), 4, r"new.csv: has several columns 'score'; keep one"),
     "report in place of the results": (
         lambda folder: (*table()(folder), "--report-json", folder / "new.jsonl"), 4,
