@@ -121,6 +121,7 @@ def test_stories_are_read_by_row_and_demonstrations_without_them(caches: Path) -
     [
         (["data/test-00000-of-00002.parquet", "data/test-00001-of-00002.parquet", "data/train-0.parquet"], [0, 1]),
         (["default/test/0000.parquet", "default/test/0001.parquet", "default/train/0000.parquet"], [0, 1]),
+        (["test/test-00000-of-00002.parquet", "test/test-00001-of-00002.parquet"], [0, 1]),
         (["test.parquet", "train.parquet"], [0]),
         (["t-test.arrow", "latest.parquet", "test.json"], []),
     ],
