@@ -24,6 +24,8 @@ BY_LAYER: dict[str, Any] = {"text_config": {"rope_parameters": {"full_attention"
         (OLD, ["rope_parameters.factor=8.0"],
             {"rope_parameters": {"rope_type": "yarn", "type": "yarn", "rope_theta": 5e5, "factor": 8.0}}),
         (OLD, ["rope_theta=1e6"], {"rope_theta": 1e6}),
+        ({"rope_scaling": 1}, ["rope_parameters.rope_theta=1e6"],
+            {"rope_parameters": {"rope_type": "default", "rope_theta": 1e6}}),
         (BY_LAYER, ["text_config.rope_parameters.full_attention.rope_theta=2e6"],
             {"text_config": {"rope_parameters": {"full_attention": {"rope_theta": 2e6}}}}),
     ],
