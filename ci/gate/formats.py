@@ -121,7 +121,7 @@ class Content:
 
     def samples(self, fields: Mapping[str, str], rows: Rows | None = None) -> Iterator[tuple[Sample, dict[str, Any]]]:
         """Yield all rows as samples, with all that the file has of them; raise ResultsError for one that is none."""
-        for place, row in rows or self.rows:
+        for place, row in self.rows if rows is None else rows:
             if not isinstance(row, dict):
                 raise ResultsError(f"{self.path}{place}: is no object with the keys of a sample; write it again")
             known = {fields[key]: value for key, value in row.items() if key in fields}

@@ -142,6 +142,8 @@ def _files(paths: Sequence[Path], name: str, notes: list[str]) -> tuple[str, dic
         files.pop("longctx samples", None)
     if len(files) > 1:
         raise ResultsError(f"{name}: holds results of {' and '.join(sorted(files))}; name the files of one of them")
+    if not files and kind is not None:
+        raise ResultsError(f"{name}: has no scored sample; {WRITTEN}")
     if not files:
         found = f" (found: {', '.join(map(visible_line, [*keys][:MOST_SHOWN]))})" if keys else ""
         raise ResultsError(

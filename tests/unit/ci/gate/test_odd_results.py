@@ -85,6 +85,12 @@ def archive(folder: Path, *, status: str = "success", has_header: bool = True) -
     return write_inspect(folder / "base", rows(tasks=["a"])), folder / "new.eval"
 
 
+def failed(folder: Path) -> tuple[object, ...]:
+    log = inspect_log(rows(tasks=["a"]), "error")
+    (folder / "new.json").write_text(json.dumps(log | {"samples": []}))
+    return write_inspect(folder / "base", rows(tasks=["a"])), folder / "new.json"
+
+
 def unscored(folder: Path) -> tuple[object, ...]:
     log = inspect_log(rows(tasks=["a"]))
     log["samples"][3]["scores"] = {"match": {"value": float("nan")}}
@@ -269,6 +275,7 @@ ODD: dict[str, tuple[Make, int, str]] = {
         lambda folder: archive(folder, has_header=False), 4, r"new.eval: has no header.json, as an interrupted log",
     ),
     "cancelled log": (lambda folder: archive(folder, status="cancelled"), 0, r"its status is cancelled"),
+    "failed log": (failed, 4, r"new.json: has no scored sample; give a file"),
     "sample without a score": (unscored, 1, r"1 sample has no score.*a: 1 sample of .*base alone \(3\)"),
     "epochs": (epochs, 0, r"regression of tasks: 60 pairs"),
     "torn last line": (torn, 4, r"new.jsonl, line 120: cannot be read"),
