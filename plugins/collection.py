@@ -32,7 +32,7 @@ OPERATORS = ("and", "or", "not", "True", "False", "None")
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Declare the options of the suite, those of all its plugins, and those of earlier versions."""
     # pytest would print its own usage, which names neither this suite nor the option that is meant.
-    parser.optparser.error = _refuse  # type: ignore[method-assign]
+    parser.optparser.error = _refuse  # type: ignore[method-assign]  # pytest has no hook
     group = parser.getgroup("longctx", "long-context evaluation")
     declare(group.addoption, SUITE_OPTIONS)
     for flag in REMOVED:

@@ -158,7 +158,7 @@ def test_a_failure_to_load_a_replaced_checkpoint_names_the_replacement(folder: P
     with pytest.raises(EngineError, match="was replaced during the run"):
         loaded(folder, load)
     with pytest.raises(ZeroDivisionError):
-        loaded(sound_checkpoint(folder.with_name("step_2000")), lambda: 1 // 0)  # type: ignore[arg-type,return-value]
+        loaded(sound_checkpoint(folder.with_name("step_2000")), lambda: 1 // 0)  # type: ignore[arg-type,return-value]  # it raises
 
 
 def test_new_permissions_and_links_of_the_files_are_no_replacement(folder: Path) -> None:
