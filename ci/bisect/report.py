@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from markupsafe import Markup
-
 from longctx.ci.bisect.journal_stats import Flip
 from longctx.ci.bisect.measurements import Bisection, Confirmation, other_losses
 from longctx.ci.bisect.posterior import Posterior
@@ -16,7 +14,7 @@ from longctx.ci.checkpoint_dirs import Step
 from longctx.fixtures.atomic_files import write_file
 from longctx.fixtures.records.report_parts import Interval
 from longctx.fixtures.shown_text import visible_data
-from longctx.plugins.report.charts import Series, chart, value_axis
+from longctx.plugins.report.charts import Chart, Series, chart, value_axis
 from longctx.plugins.report.html.page import render
 
 SCHEMA = "longctx-bisect/1"
@@ -218,7 +216,7 @@ def _result_line(bisection: Bisection, edge: Edge) -> str:
     return f"first bad step between {first} and {bad} (last good {good}), {_percent(edge.probability)}; {likeliest}"
 
 
-def _chart(bisection: Bisection, verdicts: Mapping[int, StepVerdict]) -> Markup:
+def _chart(bisection: Bisection, verdicts: Mapping[int, StepVerdict]) -> Chart:
     loss = bisection.endpoints.loss_points
     shown: dict[int, tuple[Verdict, float | None, Interval | None]] = {0: ("good", 0.0, None)}
     for position, verdict in sorted(verdicts.items()):
@@ -232,7 +230,7 @@ def _chart(bisection: Bisection, verdicts: Mapping[int, StepVerdict]) -> Markup:
         verdicts=tuple("fail" if verdict == "bad" else "pass" for verdict, _, _ in shown.values()),
     )
     labels = [str(bisection.steps[position].number) for position in shown]
-    return chart(series, labels, value_axis(series), "").svg
+    return chart(series.name, [series], labels, value_axis(series))
 
 
 MOST_FLIPS = 200
@@ -240,7 +238,7 @@ LEFT_OUT = ("    ", "flipped samples", "written: ")
 """The beginnings of lines for the terminal that the page shows in another way."""
 
 
-def _page(document: Mapping[str, Any], chart: Markup) -> str:
+def _page(document: Mapping[str, Any], chart: Chart) -> str:
     search = visible_data(document)
     first_bad, last_good = search.get("first_bad"), search.get("last_good")
     is_step = search.get("range") is None

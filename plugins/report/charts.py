@@ -1,57 +1,30 @@
-"""The charts of all reports as SVG, and the colours of scores and differences as style classes."""
+"""The charts of all reports, which charts.html.j2 draws, and the colours of scores and differences as style classes."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Any
 
-from markupsafe import Markup, escape
-
-from longctx.plugins.report.tables import Cell, Row, Table, text_row
+from longctx.plugins.report.tables import Cell, Row, Table
 
 SHADES = 20
 DIFFERENCE_STEPS = (0.5, 2, 5, 10, 20)
 """Differences in points at which the colour changes."""
 
-WIDTH, HEIGHT = 360, 210
-LEFT, RIGHT, TOP, BOTTOM = 30, 12, 22, 24
+WIDTH, HEIGHT = 318, 164
+"""The size of the area in which points are drawn. Its upper left corner has the coordinates 0, 0."""
+
 LABEL_WIDTH = 7
 """Width of one character of a tick label."""
 
 MOST_LINES = 8
 """The lines of one chart that colours and dashes tell apart; style.css has a class for each."""
 
-LEGEND_ROW = 15
-"""Height of a row of a legend, which names two lines."""
-
 MOST_LABELS = 9
-"""With more points than this, only the most informative ones are labelled."""
+"""The points of a line with more than this have no labels."""
 
-UPPER_HALF, UPPER_HALF_MARGIN = 50.0, 2.0
-
-
-def element(tag: str, *children: str, **attributes: str | float | None) -> Markup:
-    """Return an element as markup. Children and attribute values are escaped unless they are markup themselves.
-
-    An underscore in an attribute's name becomes a hyphen, and one at its end is dropped: `class_`, `text_anchor`.
-    An attribute of None is left out; numbers are rounded to hundredths of a unit.
-    """
-    written = ""
-    for name, value in attributes.items():
-        if value is not None:
-            shown_name = name.rstrip("_").replace("_", "-")
-            written += f' {shown_name}="{escape(_formatted(value))}"'
-    content = "".join(map(escape, children))
-    return Markup(f"<{tag}{written}>{content}</{tag}>" if content else f"<{tag}{written}/>")
-
-
-def _points(pairs: Iterable[tuple[float, float]]) -> str:
-    return " ".join(f"{_formatted(x)},{_formatted(y)}" for x, y in pairs)
-
-
-def _formatted(value: str | float) -> str:
-    return value if isinstance(value, str) else f"{round(value, 2):g}"
+Values = tuple[float | None, ...]
+Interval = Sequence[float]
 
 
 def shade(score: float) -> int:
@@ -62,7 +35,8 @@ def shade(score: float) -> int:
 def difference_class(points: float) -> str:
     """Return the class of a difference in points: `w1` to `w5` for worse, `b1` to `b5` for better, `d0` for neither."""
     step = sum(abs(points) >= bound for bound in DIFFERENCE_STEPS)
-    return "d0" if not step else f"{'w' if points < 0 else 'b'}{step}"
+    direction = "w" if points < 0 else "b"
+    return f"{direction}{step}" if step else "d0"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,8 +44,8 @@ class Series:
     """One value over context lengths or training steps; None where it was not measured."""
 
     name: str
-    values: tuple[float | None, ...]
-    intervals: tuple[Sequence[float] | None, ...]
+    values: Values
+    intervals: tuple[Interval | None, ...]
     threshold: float | None = None
     verdicts: tuple[str | None, ...] = ()
     """The verdicts on the values; empty for a series without a threshold."""
@@ -101,20 +75,14 @@ class Axis:
     label: Callable[[float], str]
     """Return a value as text, beside its point and in the table of the numbers."""
 
-    def height(self, value: float) -> float:
+    def y(self, value: float) -> float:
         """Return the y coordinate of a value; what lies beyond the axis is drawn at its end."""
         within = min(self.high, max(self.low, value))
-        bottom = HEIGHT - BOTTOM
-        return round(bottom + (TOP - bottom) * (within - self.low) / (self.high - self.low), 1)
-
-    def interval_text(self, ends: Sequence[float] | None) -> str:
-        return "" if ends is None else f"{self.label(ends[0])} to {self.label(ends[1])}"
+        share = (within - self.low) / (self.high - self.low)
+        return round(HEIGHT * (1 - share), 1)
 
 
-def score_axis(lowest: float = 0.0) -> Axis:
-    """Return an axis of scores from `lowest` (see `_lowest_of`) to 100."""
-    ticks = range(int(lowest), 101, 10 if lowest else 25)
-    return Axis(low=lowest, high=100, ticks=tuple((tick, f"{tick}") for tick in ticks), label="{:.1f}".format)
+SCORES = Axis(low=0, high=100, ticks=tuple((tick, f"{tick}") for tick in range(0, 101, 25)), label="{:.1f}".format)
 
 
 def value_axis(series: Series) -> Axis:
@@ -134,135 +102,91 @@ def level_axis(names: Sequence[str]) -> Axis:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    x: float
+    y: float
+    interval: tuple[float, float] | None
+    """The y coordinates of both ends of the value's interval."""
+    verdict: str
+    """The verdict on the value; `pass` without one."""
+    label: str
+    """The value as text; empty if the line has too many points for labels."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    name: str
+    points: tuple[Point, ...]
+    threshold: float | None
+    """The y coordinate of the threshold."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Chart:
-    svg: Markup
     note: str
     """The text beside the heading."""
+    axis: Axis
+    ticks: tuple[tuple[float, str], ...]
+    """The x coordinates of lengths or steps, each with its text."""
+    lines: tuple[Line, ...]
     table: Table
-    """The value and the interval at every length or step; its name is the heading."""
+    """The values and intervals at every length or step; its name is the heading."""
 
 
-def chart(series: Series, labels: Sequence[str], axis: Axis, note: str) -> Chart:
-    rows, spoken = [], []
-    for label, value, ends in zip(labels, series.values, series.intervals, strict=True):
-        shown = "-" if value is None else axis.label(value)
-        rows.append(text_row(label, shown, axis.interval_text(ends) or "-"))
-        spoken.append(f"{label} {shown}")
-    table = Table(name=series.name, corner="at", columns=("value", "interval"), rows=tuple(rows))
-    # Screen readers announce the numbers.
-    description = f"{series.name}: {', '.join(spoken)}"
-    view = f"0 0 {WIDTH} {HEIGHT}"
-    svg = element("svg", *_drawn(series, labels, axis), viewBox=view, role="img", aria_label=description)
-    return Chart(svg=svg, note=note, table=table)
+def chart(name: str, group: Sequence[Series], labels: Sequence[str], axis: Axis = SCORES, note: str = "") -> Chart:
+    """Return a chart with a line for each series."""
+    places = _places(len(labels))
+    rows = []
+    for place, label in enumerate(labels):
+        cells = [_cell(axis, series.values[place], series.intervals[place]) for series in group]
+        rows.append(Row(name=label, cells=tuple(cells)))
+    columns = tuple(series.name for series in group)
+    longest = max(map(len, labels), default=1)
+    every = math.ceil(len(labels) * longest * LABEL_WIDTH / WIDTH) or 1
+    ticks = [*zip(places, labels, strict=True)]
+    return Chart(
+        note=note,
+        axis=axis,
+        ticks=tuple(ticks[::every]),
+        lines=tuple(_line(series, places, axis) for series in group),
+        table=Table(name=name, corner="at", columns=columns, rows=tuple(rows)),
+    )
 
 
 def score_charts(series: Sequence[Series], labels: Sequence[str]) -> list[Chart]:
-    """Return charts of scores, all on one scale; those that were not measured are left out."""
-    shown, drawn = [one for one in series if one.is_measured], list[float | None]()
-    for one in shown:
-        drawn += [*one.values, one.threshold, *(interval[0] for interval in one.intervals if interval)]
-    axis, charts = score_axis(_lowest_of(drawn)), []
-    for one in shown:
+    """Return a chart of scores for each series; those that were not measured are left out."""
+    charts = []
+    for one in series:
         note = "" if one.threshold is None else f"threshold {one.threshold:g}"
-        charts.append(chart(one, labels, axis, note))
+        if one.is_measured:
+            charts.append(chart(one.name, [one], labels, note=note))
     return charts
 
 
-def lines_charts(groups: Mapping[str, Sequence[Series]], labels: Sequence[str]) -> list[Chart]:
-    """Return a chart for each group of series of scores, with a line for each series; all are on one scale."""
-    values = list[float | None]()
-    for group in groups.values():
-        for series in group:
-            values += series.values
-    axis = score_axis(_lowest_of(values))
-    return [_lines_chart(name, group, labels, axis) for name, group in groups.items()]
+def _cell(axis: Axis, value: float | None, interval: Interval | None) -> Cell:
+    ends = "" if interval is None else f"{axis.label(interval[0])} to {axis.label(interval[1])}"
+    return Cell(text="-" if value is None else axis.label(value), interval=ends)
 
 
-def _lines_chart(name: str, group: Sequence[Series], labels: Sequence[str], axis: Axis) -> Chart:
-    places, drawn, rows = _places(len(labels)), [*_grid(labels, axis)], []
-    for number, series in enumerate(group):
-        points = [(places[place], axis.height(value)) for place, value in enumerate(series.values) if value is not None]
-        drawn.append(element("polyline", class_=f"line l{number}", points=_points(points)))
-        drawn += [element("circle", class_=f"dot l{number}", cx=x, cy=y, r=3) for x, y in points]
-        x, y = LEFT + number % 2 * (WIDTH - LEFT) / 2, HEIGHT + LEGEND_ROW * (number // 2 + 1)
-        drawn.append(element("line", class_=f"line l{number}", x1=x, x2=x + 22, y1=y - 4, y2=y - 4))
-        drawn.append(element("text", series.name, class_="tick", x=x + 27, y=y))
-        cells = []
-        for value, ends in zip(series.values, series.intervals, strict=True):
-            text = "-" if value is None else axis.label(value)
-            cells.append(Cell(text=text, interval=axis.interval_text(ends)))
-        rows.append(Row(name=series.name, cells=tuple(cells)))
-    spoken = "; ".join(f"{row.name} {', '.join(cell.text for cell in row.cells)}" for row in rows)
-    view = f"0 0 {WIDTH} {HEIGHT + LEGEND_ROW * math.ceil(len(group) / 2) + 5}"
-    svg = element("svg", *drawn, viewBox=view, role="img", aria_label=f"{name} at {', '.join(labels)}: {spoken}")
-    table = Table(name=name, corner="setting", columns=tuple(labels), rows=tuple(rows))
-    return Chart(svg=svg, note="", table=table)
-
-
-def _lowest_of(values: Iterable[float | None]) -> float:
-    """Return where axes side by side begin: at 50, which shows twice as much, if all values lie above it, else at 0."""
-    smallest = min((value for value in values if value is not None), default=0.0)
-    return UPPER_HALF if smallest > UPPER_HALF + UPPER_HALF_MARGIN else 0.0
-
-
-def _grid(labels: Sequence[str], axis: Axis) -> Iterator[Markup]:
-    for value, label in axis.ticks:
-        y = axis.height(value)
-        yield element("line", class_="grid", x1=LEFT, x2=WIDTH - RIGHT, y1=y, y2=y)
-        yield element("text", label, class_="tick", x=LEFT - 5, y=y + 3.5, text_anchor="end")
-    width = max(map(len, labels), default=1) * LABEL_WIDTH
-    every = math.ceil(len(labels) * width / (WIDTH - LEFT - RIGHT)) or 1
-    for x, label in [*zip(_places(len(labels)), labels, strict=True)][::every]:
-        yield element("text", label, class_="tick", x=x, y=HEIGHT - 7, text_anchor="middle")
-
-
-def _drawn(series: Series, labels: Sequence[str], axis: Axis) -> Iterator[Markup]:
-    places = _places(len(labels))
-    yield from _grid(labels, axis)
-    bands = [None if ends is None else (axis.height(ends[0]), axis.height(ends[1])) for ends in series.intervals]
-    for band in _bands(places, bands):
-        yield element("polygon", class_="band", points=band)
-    if series.threshold is not None:
-        y = axis.height(series.threshold)
-        yield element("line", class_="threshold", x1=LEFT, x2=WIDTH - RIGHT, y1=y, y2=y)
-    known = [(place, value) for place, value in enumerate(series.values) if value is not None]
-    points = [(places[place], axis.height(value)) for place, value in known]
-    yield element("polyline", class_="curve", points=_points(points))
-    labelled = _informative(dict(known))
-    for (place, value), (x, y) in zip(known, points, strict=True):
-        verdict = series.verdicts[place] if place < len(series.verdicts) else None
-        if verdict == "fail":
-            yield element("path", class_="mark fail", d=f"M{x - 4:g},{y - 4:g}l8,8m0,-8l-8,8")
-        else:
-            style = "mark" if verdict in (None, "pass") else "mark open"
-            yield element("circle", class_=style, cx=x, cy=y, r=3.5)
-        if place in labelled:
-            yield element("text", axis.label(value), class_="value", x=x, y=y - 9, text_anchor="middle")
-
-
-def _informative(known: Mapping[int, float]) -> set[int]:
-    """Return which points get a label: all if they are few, else the first, the last, the lowest and the highest."""
-    if len(known) <= MOST_LABELS:
-        return set(known)
-    ranked = sorted(known, key=known.__getitem__)
-    return {min(known), max(known), ranked[0], ranked[-1]}
+def _line(series: Series, places: Sequence[float], axis: Axis) -> Line:
+    is_labelled = len(places) <= MOST_LABELS
+    points = []
+    for place, value in enumerate(series.values):
+        if value is None:
+            continue
+        ends = series.intervals[place]
+        verdict = series.verdicts[place] if series.verdicts else None
+        points.append(Point(
+            x=places[place],
+            y=axis.y(value),
+            interval=None if ends is None else (axis.y(ends[1]), axis.y(ends[0])),
+            verdict=verdict or "pass",
+            label=axis.label(value) if is_labelled else "",
+        ))  # fmt: skip
+    threshold = None if series.threshold is None else axis.y(series.threshold)
+    return Line(name=series.name, points=tuple(points), threshold=threshold)
 
 
 def _places(count: int) -> list[float]:
-    spacing = (WIDTH - LEFT - RIGHT) / max(1, count)
-    return [round(LEFT + spacing * (index + 0.5), 1) for index in range(count)]
-
-
-def _bands(places: Sequence[float], bands: Sequence[tuple[float, float] | None]) -> Iterator[str]:
-    """Yield a polygon for every unbroken run of intervals; a single one is a quarter as wide as the spacing."""
-    half = (WIDTH - LEFT - RIGHT) / max(1, len(places)) / 8
-    for is_known, group in groupby(zip(places, bands, strict=True), key=lambda pair: pair[1] is not None):
-        run = [(x, band) for x, band in group if band is not None]
-        if not is_known:
-            continue
-        if len(run) == 1:
-            middle, only = run[0]
-            run = [(round(middle - half, 1), only), (round(middle + half, 1), only)]
-        lower = [(x, band[0]) for x, band in run]
-        upper = [(x, band[1]) for x, band in reversed(run)]
-        yield _points([*lower, *upper])
+    spacing = WIDTH / max(1, count)
+    return [round(spacing * (index + 0.5), 1) for index in range(count)]

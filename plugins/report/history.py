@@ -19,11 +19,11 @@ from longctx.fixtures.outside_files import absolute, read_outside
 from longctx.fixtures.records.report import REPORT_SCHEMA, JsonReport, ReportCase, parse_report
 from longctx.fixtures.shown_text import one_line, visible, visible_data
 from longctx.plugins.report.charts import (
+    SCORES,
     Chart,
     Series,
     chart,
     level_axis,
-    score_axis,
     score_charts,
     series_of,
     value_axis,
@@ -236,11 +236,11 @@ def step_charts(reports: Sequence[StepReport]) -> dict[str, Any]:
     likelihoods, gate_charts = list[Chart](), list[Chart]()
     for track in likelihood_tracks(reports):
         note = "in nats per token" if " gain at " in track.name else "0 to 100; it screens, answers decide"
-        likelihoods.append(chart(track, labels, value_axis(track), note))
+        likelihoods.append(chart(track.name, [track], labels, value_axis(track), note))
     for track in gate_tracks(reports):
         is_loss = track.threshold is not None and track.threshold < 0
-        axis = value_axis(track) if is_loss else score_axis()
-        gate_charts.append(chart(track, labels, axis, f"requires {track.threshold:g}"))
+        axis = value_axis(track) if is_loss else SCORES
+        gate_charts.append(chart(track.name, [track], labels, axis, f"requires {track.threshold:g}"))
     return {
         "steps": labels,
         "effective_lengths": _effective_length_chart(reports, labels),
@@ -284,7 +284,7 @@ def _effective_length_chart(reports: Sequence[StepReport], labels: list[str]) ->
         threshold=levels[within[-1]] if within else None,
     )
     names = [_length_text(length) for length in levels]
-    return chart(series, labels, level_axis(names), "dashed: longest tested length within the claim")
+    return chart(series.name, [series], labels, level_axis(names), "dashed: longest tested length within the claim")
 
 
 def _length_text(length: int | None) -> str:

@@ -18,7 +18,7 @@ from longctx.fixtures.records import BaselineAnswer, Case, CaseResult, Outcome
 from longctx.fixtures.records.report import JsonReport
 from longctx.fixtures.shown_text import visible
 from longctx.plugins.evidence.points import to_points
-from longctx.plugins.report.charts import SHADES, lines_charts, score_charts
+from longctx.plugins.report.charts import SHADES, WIDTH, chart, score_charts
 from longctx.plugins.report.document import RunSummary
 from longctx.plugins.report.sections.comparison import comparison_notes, difference_tables
 from longctx.plugins.report.sections.engine import cost_text, invariance_table, notes_of, partial_note
@@ -110,7 +110,7 @@ def page(document: JsonReport, summary: RunSummary, *, budget_bytes: int = BUDGE
         partial=partial_note(document),
         effective_length=effective_length_of(document),
         charts=score_charts(ruler_series(summary.evaluation), lengths),
-        settings=lines_charts(setting_series(document), lengths),
+        settings=[chart(name, group, lengths) for name, group in setting_series(document).items()],
         tables=score_tables(document),
         parts=part_table(document),
         score_notes=score_notes(document),
@@ -153,7 +153,7 @@ def render(template: str, *, script: str = "", **values: Any) -> str:
     )
     # Both come from this package, so they need no escaping.
     trusted = {"style": Markup(style), "script": Markup(script)}
-    return _environment().get_template(template).render(policy=policy, **trusted, **values)
+    return environment().get_template(template).render(policy=policy, **trusted, **values)
 
 
 def embedded(data: Any) -> Markup:
@@ -163,16 +163,16 @@ def embedded(data: Any) -> Markup:
 
 
 @cache
-def _environment() -> Environment:
-    environment = Environment(
+def environment() -> Environment:
+    loaded = Environment(
         loader=FunctionLoader(lambda name: resource(f"templates/{name}")),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.globals["shades"] = range(0, SHADES + 1, 2)
-    return environment
+    loaded.globals |= {"shades": range(0, SHADES + 1, 2), "plot_width": WIDTH}
+    return loaded
 
 
 def resource(name: str) -> str:

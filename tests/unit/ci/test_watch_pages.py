@@ -15,6 +15,7 @@ from longctx.ci.watch.history import Search, Verdict, WatchedCheckpoint
 from longctx.ci.watch.outcomes import PanelScore
 from longctx.ci.watch.pages import write_index
 from longctx.fixtures.records.report import report_data
+from tests.helpers.pages import tables_of
 from tests.helpers.report_records import report_of
 from tests.helpers.watched import measured
 
@@ -115,5 +116,6 @@ def test_the_cost_is_in_gpu_minutes_only_where_gpus_are_counted(tmp_path: Path) 
 
 def test_the_page_draws_the_values_of_gates_over_the_steps(tmp_path: Path) -> None:
     page = write_page(tmp_path, ["pass", "not measured", "pass"], [75.8, 20.0, 70.8])
-    assert 'aria-label="regression at 4k: 1 0.00, 3 -5.00"' in page
+    rows = tables_of(page)["regression at 4k"]
+    assert [(step, value.split()[0]) for step, value in rows[1:]] == [("1", "0.00"), ("3", "-5.00")]
     assert "requires -2" in page

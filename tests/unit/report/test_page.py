@@ -95,7 +95,7 @@ def test_a_case_with_few_samples_is_marked_in_the_page_and_in_markdown() -> None
 def test_a_run_that_ended_early_shows_its_intervals_and_where_it_was_decided() -> None:
     run = run_summary(samples=200, suite="ruler", lengths=(4096, 32768), most=400, full=False)
     text = page_of(run)
-    assert 'class="band"' in text
+    assert 'class="interval"' in text
     assert "of a full run" in text
     low, high = document(run).ruler.intervals["32768"] or (0, 0)
     assert high - low > 1
