@@ -1,6 +1,11 @@
-"""Heartbeats: a file per worker that the worker touches every few seconds, so that others notice its death."""
+"""Heartbeats: a file per worker, by which others notice its death.
+
+A worker holds a lock on its file, which the system releases when the process ends in whatever way. Other machines may
+not see the lock, so the worker also touches the file every few seconds.
+"""
 
 import contextlib
+import fcntl
 import os
 import platform
 import re
@@ -9,11 +14,8 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import IO
 
-import msgspec
-
-from longctx.fixtures.atomic_files import write_file
 from longctx.fixtures.records import StoredRecord
 from longctx.plugins.journal.file_system import journal_errors, make_directory
 from longctx.plugins.journal.lines import decode_record, encode_record
@@ -30,10 +32,7 @@ WORKER_NAME = re.compile(r"[0-9A-Za-z-]+-\d+-[0-9a-f]{8}")
 
 class _WorkerRecord(StoredRecord, frozen=True, kw_only=True):
     host: str
-    """The machine, boot and process namespace (`host_id`)."""
-    pid: Annotated[int, msgspec.Meta(ge=1)]
-    started: int | None
-    """The start time of the process in clock ticks since boot; None if unknown."""
+    """The machine whose processes see the lock (`_host_id`); empty without a lock."""
     run: str
 
 
@@ -54,8 +53,7 @@ class Heartbeat:
         host = re.sub(r"[^0-9A-Za-z-]", "-", platform.node())[:40] or "host"
         self.directory = directory
         self.run = run
-        self.pid = os.getpid()
-        self.name = f"{host}-{self.pid}-{secrets.token_hex(4)}"
+        self.name = f"{host}-{os.getpid()}-{secrets.token_hex(4)}"
         self.lease_seconds = lease_seconds
         self.clock = clock
         self._states: dict[str, tuple[object, float]] = {}
@@ -67,6 +65,8 @@ class Heartbeat:
         """The time of this worker's last heartbeat."""
         self._pauses = 0
         """The number of times that this process was stopped and continued."""
+        self._file: IO[bytes]
+        """The worker's file, with its lock."""
         with journal_errors("write", directory):
             make_directory(directory / WORKERS)
             self._write()
@@ -84,12 +84,11 @@ class Heartbeat:
         if not WORKER_NAME.fullmatch(name):
             return True
         try:
-            worker, touched = _read_worker_file(worker_file(self.directory, name))
+            _, touched, has_ended = _read_worker_file(worker_file(self.directory, name))
         except FileNotFoundError:
             return True
         except OSError:
             return False
-        has_ended = worker is not None and _has_exited(worker) is True
         return has_ended or self.is_silent(name, touched)
 
     def is_silent(self, name: str, state: object) -> bool:
@@ -108,8 +107,8 @@ class Heartbeat:
     def run_of(self, name: str) -> str | None:
         """Return the run of a worker; None if its file is missing or unreadable."""
         try:
-            worker, _ = _read_worker_file(worker_file(self.directory, name))
-        except (OSError, ValueError):
+            worker, _, _ = _read_worker_file(worker_file(self.directory, name))
+        except OSError:
             return None
         return None if worker is None else worker.run
 
@@ -121,6 +120,7 @@ class Heartbeat:
         self._thread.join(HEARTBEAT_SECONDS)
         with contextlib.suppress(OSError):
             worker_file(self.directory, self.name).unlink()
+            self._file.close()
             others = (path for path in (self.directory / WORKERS).iterdir() if WORKER_NAME.fullmatch(path.stem))
             # Of workers that close at the same time, the last one sees that the others' files are gone.
             if all(is_worker_dead(path) for path in others):
@@ -128,8 +128,14 @@ class Heartbeat:
                     call()
 
     def _write(self) -> None:
-        worker = _WorkerRecord(host=_host_id(), pid=self.pid, started=_process_state(self.pid)[1], run=self.run)
-        write_file(worker_file(self.directory, self.name), encode_record(worker))
+        self._file = worker_file(self.directory, self.name).open("wb", buffering=0)
+        host = _host_id()
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            # A file system without locks: the heartbeat alone shows that this worker lives.
+            host = ""
+        self._file.write(encode_record(_WorkerRecord(host=host, run=self.run)))
 
     def _beat(self) -> None:
         while not self._closing.wait(HEARTBEAT_SECONDS):
@@ -161,58 +167,33 @@ def is_worker_dead(path: Path) -> bool:
     OSError.
     """
     try:
-        worker, touched = _read_worker_file(path)
+        _, touched, has_ended = _read_worker_file(path)
     except FileNotFoundError:
         return True
-    exited = None if worker is None else _has_exited(worker)
-    return time.time() - touched / 1e9 >= SILENT_SECONDS if exited is None else exited
+    return time.time() - touched / 1e9 >= SILENT_SECONDS if has_ended is None else has_ended
 
 
-def _has_exited(worker: _WorkerRecord) -> bool | None:
-    """Return whether a worker's process has ended; None if only its heartbeat can show that."""
-    if worker.host != _host_id():
-        return None
-    try:
-        os.kill(worker.pid, 0)
-    except (ProcessLookupError, OverflowError):
-        return True
-    except OSError:
-        # The process exists, but belongs to another user.
-        pass
-    state, started = _process_state(worker.pid)
-    if state in ("Z", "X"):
-        return True
-    if worker.started is None or started is None:
-        # Another process may have the same number now.
-        return None
-    return started != worker.started
+def _read_worker_file(path: Path) -> tuple[_WorkerRecord | None, int, bool | None]:
+    """Return a worker's record (None if it is damaged), when its file was touched, in nanoseconds, and if it has ended.
 
-
-def _read_worker_file(path: Path) -> tuple[_WorkerRecord | None, int]:
-    """Return the content of a worker's file (None if it is damaged) and when it was touched, in nanoseconds."""
+    The last is None if only the heartbeat can show that.
+    """
     # A network file system asks its server for the current time of change only when a file is opened.
     with path.open("rb") as file:
         touched = os.fstat(file.fileno()).st_mtime_ns
-        data = file.read()
-    return decode_record(data, _WorkerRecord), touched
+        worker = decode_record(file.read(), _WorkerRecord)
+        if worker is None or worker.host != _host_id():
+            return worker, touched, None
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            return worker, touched, False
+        return worker, touched, True
 
 
 def _host_id() -> str:
-    """Return the machine, boot and process namespace, which two processes share only if they can see one another."""
-    try:
+    """Return the name and boot of this machine, whose processes see each other's locks."""
+    boot = ""
+    with contextlib.suppress(OSError):
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-        namespace = os.readlink("/proc/self/ns/pid")
-    except OSError:
-        boot = namespace = ""
-    return f"{platform.node()} {boot} {namespace}".strip()
-
-
-def _process_state(pid: int) -> tuple[str | None, int | None]:
-    """Return state and start time of a process (proc(5), stat, fields 3 and 22); None if /proc does not show it."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
-        # The command's name is in parentheses and may contain spaces and parentheses itself.
-        fields = text.rpartition(")")[2].split()
-        return fields[0], int(fields[19])
-    except (OSError, ValueError, IndexError):
-        return None, None
+    return f"{platform.node()} {boot}"

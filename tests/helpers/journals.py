@@ -1,7 +1,6 @@
 """Journals to test with: entries, subjects, and workers in their own processes."""
 
 import json
-import os
 import subprocess
 import sys
 from collections import Counter
@@ -120,6 +119,6 @@ class Clock:
 def remote_worker(directory: Path, name: str = "far-7-0123abcd", **changes: Any) -> str:
     """Write a worker's file as another machine would, and return the worker's name."""
     (directory / "workers").mkdir(exist_ok=True)
-    worker = {"host": "far boot pid:[1]", "pid": os.getpid(), "started": 1, "run": "run", **changes}
+    worker = {"host": "far boot", "run": "run", **changes}
     worker_file(directory, name).write_text(json.dumps(worker))
     return name
