@@ -5,6 +5,7 @@ import os
 from collections.abc import Callable, Generator
 from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryFile
 
 import msgspec
 import pytest
@@ -12,7 +13,7 @@ import pytest
 from longctx.fixtures.engines import EngineError
 from longctx.fixtures.records import Case
 from longctx.plugins.collection import announce, case_of, cases_of, usage_error
-from longctx.plugins.journal import JournalError, probe_file_system
+from longctx.plugins.journal import JournalError
 from longctx.plugins.journal.file_system import journal_errors, make_directory
 from longctx.plugins.runner.results import CaseReport
 from longctx.plugins.runner.samples import CASE_ERRORS
@@ -26,7 +27,7 @@ _ENGINES = pytest.StashKey[Engines]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Check before any model is loaded that the journal can be written, and that workers can share its file system."""
+    """Check before any model is loaded that the journal can be written."""
     options = config.option
     measures_nothing = options.plan or options.preflight or options.collectonly
     if RUN not in config.stash or hasattr(config, "workerinput") or measures_nothing:
@@ -35,7 +36,8 @@ def pytest_configure(config: pytest.Config) -> None:
     try:
         with journal_errors("write", directory):
             make_directory(directory)
-        probe_file_system(directory)
+            with TemporaryFile(dir=directory) as file:
+                file.write(b"some text")
     except JournalError as error:
         raise usage_error(error) from error
 

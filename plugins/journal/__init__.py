@@ -17,7 +17,7 @@ field. A line with a wrong checksum, or without one, is skipped.
 `longctx journal DIR` lists the contents of a journal and deletes old results.
 """
 
-from longctx.plugins.journal.file_system import POLL_SECONDS, VISIBLE_SECONDS, JournalError, probe_file_system
+from longctx.plugins.journal.file_system import POLL_SECONDS, VISIBLE_SECONDS, JournalError
 from longctx.plugins.journal.heartbeat import LEASE_SECONDS, Heartbeat
 from longctx.plugins.journal.lines import Entry, LikelihoodEntry, Subject, likelihood_key, sample_key
 from longctx.plugins.journal.store import Journal, JudgeReplies

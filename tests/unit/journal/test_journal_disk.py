@@ -1,12 +1,10 @@
 """If the directory fails, one line says why, and results that were written before stay."""
 
-import os
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from longctx.plugins.journal import Heartbeat, Journal, JournalError, probe_file_system
+from longctx.plugins.journal import Heartbeat, Journal, JournalError
 from tests.helpers.journals import (
     SUBJECT,
     entry,
@@ -65,27 +63,3 @@ print(*journal.entries)
     journal = read_journal(tmp_path)
     assert list(load_all(journal).values()) == [entry("aa"), entry("cc")]
     assert unreadable_lines(journal) == 1
-
-
-def test_a_usable_file_system_is_left_as_it_was(tmp_path: Path) -> None:
-    probe_file_system(tmp_path)
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    ("function", "broken", "fault"),
-    [
-        ("open", lambda call, path, flags, *mode: call(path, flags & ~os.O_EXCL, *mode), "creates a file that exists"),
-        ("write", lambda call, file, data: call(os.open(os.devnull, os.O_WRONLY), data), "does not show what was"),
-        ("listdir", lambda call, path: [], "does not list a new file"),
-        ("replace", lambda call, path, target: None, "does not replace a file by a renamed one"),
-    ],
-)
-def test_a_file_system_that_workers_cannot_share_is_refused_in_one_line(
-    function: str, broken: Callable[..., object], fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    call = getattr(os, function)
-    with monkeypatch.context() as patch:
-        patch.setattr(os, function, lambda *arguments: broken(call, *arguments))
-        with pytest.raises(JournalError, match=rf"^--journal: the file system of \S+ {fault}.*; give a directory"):
-            probe_file_system(tmp_path)
