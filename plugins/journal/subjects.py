@@ -31,15 +31,6 @@ class SubjectDirectory:
     """One line for every file with unreadable lines."""
 
 
-class SubjectInUse(Exception):
-    """A subject that is not deleted, because a worker may have started on it."""
-
-
-def is_journal(directory: Path) -> bool:
-    """Return True if the directory contains workers or subjects."""
-    return (directory / WORKERS).is_dir() or any(_subject_folders(directory))
-
-
 def subject_directories(directory: Path) -> list[SubjectDirectory]:
     """Return all subjects, the latest first; raises OSError and JournalError."""
     subjects, is_used = [], _has_living_worker(directory)
@@ -78,16 +69,17 @@ def _has_living_worker(directory: Path) -> bool:
     return any(WORKER_NAME.fullmatch(file.stem) and not is_worker_dead(file) for file in files)
 
 
-def delete_subject(item: SubjectDirectory) -> None:
-    """Delete the folder of a subject; raise SubjectInUse if a file was changed since it was listed, and OSError."""
+def delete_subject(item: SubjectDirectory) -> bool:
+    """Delete the folder of a subject; return False if it is kept, because a file was changed since it was listed."""
     # A worker that starts now creates a new folder; one that started before has changed a file in this one.
     renamed = item.folder.with_name(f"{DELETED}{secrets.token_hex(4)}")
     item.folder.rename(renamed)
     if _idle_seconds_and_bytes(renamed)[0] < item.idle_seconds:
         with contextlib.suppress(OSError):
             renamed.rename(item.folder)
-        raise SubjectInUse
+        return False
     shutil.rmtree(renamed)
+    return True
 
 
 def _subject_folders(directory: Path) -> Iterator[tuple[Path, Subject]]:

@@ -214,7 +214,6 @@ PATTERNS = tuple(
         (r'("(?:uuid|event_id|span_id|id)": ?)"[0-9A-Za-z]{20,}"', r'\1"<id>"'),
         (r'("(?:run_id|eval_id|task_id|crc32|run)": ?)"[0-9a-f]+"', r'\1"<id>"'),
         (r"<time>_[\w-]+?_[0-9a-z]+\.json", "<log>.json"),
-        (r"( kB) +(?:\d+ \w+|now)$", r"\1  <age>"),
         (r"\b\d\d:\d\d(?::\d\d)?\b", "<clock>"),
         (r"\b20\d\d-\d\d-\d\d\b", "<date>"),
     )

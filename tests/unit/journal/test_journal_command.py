@@ -14,7 +14,7 @@ from longctx.plugins.journal import Heartbeat, Journal, Subject
 from longctx.plugins.journal.__main__ import main
 from longctx.plugins.journal.heartbeat import worker_file
 from longctx.plugins.journal.lines import encode_record
-from longctx.plugins.journal.subjects import SubjectInUse, delete_subject, subject_directories
+from longctx.plugins.journal.subjects import delete_subject, subject_directories
 from tests.helpers.journals import SUBJECT, entry, kill_worker, read_journal, write_journal
 from tests.helpers.paths import REPOSITORY
 from tests.helpers.preloaded import preloaded
@@ -51,21 +51,16 @@ def test_the_list_has_every_subject_and_the_totals(tmp_path: Path, capsys: pytes
         assert main([str(tmp_path)]) == 0
         journal.close()
     lines = capsys.readouterr().out.splitlines()
-    assert max(map(len, lines)) <= 100
     assert all(line.isprintable() for line in lines)
-    assert lines[0].split() == ["model", "checkpoint", "engine", "cases", "samples", "size", "written"]
-    by_checkpoint = {line.split()[1]: line.split() for line in lines[1:-1]}
-    assert by_checkpoint["0123456789"][:1] + by_checkpoint["0123456789"][2:5] == [
-        "models/old", "hf/bfloat16", "1", "1",
-    ]  # fmt: skip
-    assert by_checkpoint["0123456789"][-2:] == ["40", "d"]
-    assert by_checkpoint["ffffffffff"][3:5] == ["2", "3"]
-    assert by_checkpoint["eeeeeeeeee"][-2:] == ["in", "use"]
-    assert by_checkpoint["eeeeeeeeee"][0].startswith("..")
-    assert by_checkpoint["eeeeeeeeee"][0].endswith("model/step_1000")
+    assert lines[0].split() == ["checkpoint", "engine", "cases", "samples", "size", "written", "model"]
+    by_checkpoint = {line.split()[0]: line.split() for line in lines[1:-1]}
+    assert by_checkpoint["0123456789"][1:] == ["hf/bfloat16", "1", "1", "0.00", "MB", "40.0", "d", "models/old"]
+    assert by_checkpoint["ffffffffff"][2:4] == ["2", "3"]
+    assert by_checkpoint["eeeeeeeeee"][-3].endswith("checkpoints/of/a/model/step_1000")
+    assert by_checkpoint["eeeeeeeeee"][-2:] == ["(in", "use)"]
     # So may be the one that was written a moment ago.
-    assert sum(line.endswith("in use") for line in lines) == 2
-    assert lines[-1].startswith("3 subjects, 4 samples, ")
+    assert sum(line.endswith("(in use)") for line in lines) == 2
+    assert lines[-1].startswith("subjects: 3, samples: 4, ")
 
 
 def test_the_list_names_files_with_unreadable_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -73,25 +68,25 @@ def test_the_list_names_files_with_unreadable_lines(tmp_path: Path, capsys: pyte
     file.write_bytes(b"=======\n" + file.read_bytes())
     assert main([str(tmp_path)]) == 0
     _, row, damage, _ = capsys.readouterr().out.splitlines()
-    assert row.startswith("models/step_1000")
+    assert row.endswith("models/step_1000")
     assert damage.startswith(f"  {file}: 1 of 2 lines cannot be read, first line 1; ")
 
 
 def test_pruning_deletes_older_subjects_and_reports_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = old_subject(tmp_path)
-    size = sum(file.stat().st_size for file in folder.iterdir() if file.is_file())
     newer = old_subject(tmp_path, SUBJECT, days=29)
     assert main([str(tmp_path), "--prune", "30d"]) == 0
     assert not folder.exists()
     assert set(read_journal(tmp_path).entries) == {"aa"}
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([newer.name, "workers"])
-    assert capsys.readouterr().out.splitlines() == [
-        f"deleted models/old 0123456789 hf/bfloat16 (1 sample, {size} B, written 40 d ago)", f"freed {size} B",
-    ]  # fmt: skip
+    deleted, freed = capsys.readouterr().out.splitlines()
+    assert deleted.startswith("deleted       0123456789  hf/bfloat16 ")
+    assert deleted.endswith(" 40.0 d  models/old")
+    assert freed == "freed 0.00 MB, files of dead workers: 0"
     assert main([str(tmp_path), "--prune", f"{28 * 24}h"]) == 0
     assert list(tmp_path.iterdir()) == [tmp_path / "workers"]
     assert main([str(tmp_path)]) == 0
-    assert capsys.readouterr().out.splitlines()[-1] == "0 subjects, 0 samples, 0 B"
+    assert capsys.readouterr().out.splitlines()[-1] == "subjects: 0, samples: 0, 0.00 MB"
 
 
 def test_a_dry_run_reports_deletions_and_changes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -101,9 +96,8 @@ def test_a_dry_run_reports_deletions_and_changes_nothing(tmp_path: Path, capsys:
     assert main([str(tmp_path), "--prune", "30d", "--dry-run"]) == 0
     assert tree(tmp_path) == before
     out = capsys.readouterr().out.splitlines()
-    assert [line.split(" models/old")[0] for line in out[:1]] == ["would delete"]
-    assert out[-1].startswith("would free ")
-    assert out[-1].endswith(", 1 file of dead workers")
+    assert out[0].startswith("would delete  0123456789 ")
+    assert out[-1] == "would free 0.00 MB, files of dead workers: 1"
 
 
 def test_only_the_given_model_is_deleted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -128,12 +122,12 @@ def test_a_subject_in_use_is_kept(tmp_path: Path, use: str, capsys: pytest.Captu
             # Between two claims, only its file shows that a worker uses the subject.
             (folder / f"{heartbeat.name}.jsonl").touch()
         else:
-            remote.write_text(json.dumps({"host": "far", "pid": 1, "started": 1, "run": "run"}))
+            remote.write_text(json.dumps({"host": "far", "run": "run"}))
             (folder / "claims" / "bb").write_text("far-7-0123abcd\n")
         assert main([str(tmp_path), "--prune", "0d"]) == 0
     out = capsys.readouterr().out
-    assert out.startswith("kept models/old ")
-    assert "in use\nfreed 0 B\n" in out
+    assert out.startswith("kept  ")
+    assert "models/old (in use)\nfreed 0.00 MB, " in out
     assert set(read_journal(tmp_path, OLD).entries) == {"aa"}
     if remote.exists():
         os.utime(remote, (time.time() - 7200,) * 2)
@@ -146,8 +140,7 @@ def test_a_worker_that_starts_while_its_subject_is_deleted_keeps_it(tmp_path: Pa
     folder = old_subject(tmp_path)
     (listed,) = subject_directories(tmp_path)
     (folder / "claims" / "bb").touch()
-    with pytest.raises(SubjectInUse):
-        delete_subject(listed)
+    assert not delete_subject(listed)
     assert set(read_journal(tmp_path, OLD).entries) == {"aa"}
 
 
@@ -160,7 +153,7 @@ def test_files_of_killed_workers_are_deleted(tmp_path: Path, capsys: pytest.Capt
         assert worker_file(tmp_path, heartbeat.name).exists()
     assert not worker_file(tmp_path, name).exists()
     assert foreign.exists()
-    assert capsys.readouterr().out == "freed 0 B, 1 file of dead workers\n"
+    assert capsys.readouterr().out == "freed 0.00 MB, files of dead workers: 1\n"
 
 
 def test_an_interrupted_deletion_is_completed(tmp_path: Path) -> None:
@@ -182,24 +175,17 @@ def test_foreign_folders_are_never_deleted(tmp_path: Path, capsys: pytest.Captur
     before = tree(tmp_path)
     assert main([str(directory), "--prune", "0d"]) == 0
     assert tree(tmp_path) == before
-    assert capsys.readouterr().out == "freed 0 B\n"
+    assert capsys.readouterr().out == "freed 0.00 MB, files of dead workers: 0\n"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["{}", "--prune=-1d"], "--prune: cannot read '-1d'; write 30d or 12h, or 0d for everything"),
-        (["{}", "--dry-run"], "--dry-run: has no effect without --prune; add --prune 30d"),
-    ],
-)
-def test_wrong_use_is_an_error_of_one_line(tmp_path: Path, arguments: list[str], message: str) -> None:
+def test_wrong_use_is_an_error_of_one_line(tmp_path: Path) -> None:
     old_subject(tmp_path)
-    (tmp_path / "empty").mkdir()
     before = tree(tmp_path)
     ended = subprocess.run(
-        [str(preloaded("longctx")), "journal", *(word.format(tmp_path) for word in arguments)],
+        [str(preloaded("longctx")), "journal", str(tmp_path), "--prune=-1d"],
         cwd=REPOSITORY, capture_output=True, text=True, timeout=300,
     )  # fmt: skip
     assert ended.stdout == ""
     assert tree(tmp_path) == before
-    assert (ended.returncode, ended.stderr) == (4, f"error: {message.format(tmp_path)}\n")
+    message = "--prune: cannot read '-1d'; write 30d or 12h, or 0d for everything"
+    assert (ended.returncode, ended.stderr) == (4, f"error: {message}\n")
