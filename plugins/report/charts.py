@@ -45,10 +45,13 @@ class Series:
 
     name: str
     values: Values
-    intervals: tuple[Interval | None, ...]
+    intervals: tuple[Interval | None, ...] = ()
     threshold: float | None = None
     verdicts: tuple[str | None, ...] = ()
-    """The verdicts on the values; empty for a series without a threshold."""
+    """The verdicts on the values. Both are empty where none are known."""
+
+    def interval(self, place: int) -> Interval | None:
+        return self.intervals[place] if self.intervals else None
 
     @property
     def is_measured(self) -> bool:
@@ -95,12 +98,6 @@ def value_axis(series: Series) -> Axis:
     return Axis(low=low, high=high if high > low else low + 1, ticks=ticks, label="{:.2f}".format)
 
 
-def level_axis(names: Sequence[str]) -> Axis:
-    """Return an axis of levels, such as tested lengths: values are indices into `names`."""
-    ticks = tuple((float(level), name) for level, name in enumerate(names))
-    return Axis(low=0, high=max(1, len(names) - 1), ticks=ticks, label=lambda level: names[int(level)])
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
     x: float
@@ -138,7 +135,7 @@ def chart(name: str, group: Sequence[Series], labels: Sequence[str], axis: Axis 
     places = _places(len(labels))
     rows = []
     for place, label in enumerate(labels):
-        cells = [_cell(axis, series.values[place], series.intervals[place]) for series in group]
+        cells = [_cell(axis, series, place) for series in group]
         rows.append(Row(name=label, cells=tuple(cells)))
     columns = tuple(series.name for series in group)
     longest = max(map(len, labels), default=1)
@@ -163,7 +160,8 @@ def score_charts(series: Sequence[Series], labels: Sequence[str]) -> list[Chart]
     return charts
 
 
-def _cell(axis: Axis, value: float | None, interval: Interval | None) -> Cell:
+def _cell(axis: Axis, series: Series, place: int) -> Cell:
+    value, interval = series.values[place], series.interval(place)
     ends = "" if interval is None else f"{axis.label(interval[0])} to {axis.label(interval[1])}"
     return Cell(text="-" if value is None else axis.label(value), interval=ends)
 
@@ -174,7 +172,7 @@ def _line(series: Series, places: Sequence[float], axis: Axis) -> Line:
     for place, value in enumerate(series.values):
         if value is None:
             continue
-        ends = series.intervals[place]
+        ends = series.interval(place)
         verdict = series.verdicts[place] if series.verdicts else None
         points.append(Point(
             x=places[place],

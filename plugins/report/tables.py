@@ -69,9 +69,9 @@ def verdict_tone(verdict: str) -> Tone:
     return TONES.get(verdict, "bad")
 
 
-def verdict_cell(verdict: str | None) -> Cell:
-    """Return a cell with a verdict in its colour; a hyphen without one."""
-    return Cell() if verdict is None else Cell(text=verdict, style=f"tag {verdict.replace(' ', '-')}")
+def verdict_cell(verdict: str) -> Cell:
+    """Return a cell with a verdict in its colour."""
+    return Cell(text=verdict, style=f"tag {verdict.replace(' ', '-')}")
 
 
 def tested_lengths(document: JsonReport) -> list[int]:

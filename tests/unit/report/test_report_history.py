@@ -72,10 +72,10 @@ def test_reports_are_in_the_order_of_their_steps(folder: Path) -> None:
     means = {track.name: track.values for track in mean_tracks(reports)}
     assert means["RULER mean at 4K"] == tuple(report.document.ruler.scores["4096"] for report in reports)
     recall = [report.document.helmet and report.document.helmet.categories["recall"] for report in reports]
-    assert means["HELMET recall"][:3] == pytest.approx(
+    assert means["helmet recall"][:3] == pytest.approx(
         [sum(score or 0 for score in scores.values()) / 2 for scores in recall[:3] if scores]
     )
-    assert means["HELMET recall"][3] is None
+    assert means["helmet recall"][3] is None
 
 
 def test_the_command_draws_a_page(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -87,7 +87,7 @@ def test_the_command_draws_a_page(folder: Path, capsys: pytest.CaptureFixture[st
     assert "script-src 'none'" in text.replace("&#39;", "'")
     assert "<script" not in text
     assert [row[0] for row in tables_of(text)["reports"]] == ["step", "1,000", "2,000", "3,000", "4,000"]
-    assert ">HELMET recall</b>" in text
+    assert ">helmet recall</b>" in text
     # The page from the first call is not taken for a report.
     assert main([str(folder), "--out", str(folder / "again.html")]) == 0
 
@@ -106,19 +106,17 @@ def test_a_report_that_is_torn_newer_or_faulty_is_left_out_by_name(
     whole = report_data(report(step=1000))
     write_json(tmp_path / "whole.json", report(step=1000))
     (tmp_path / "torn.json").write_text(json.dumps(whole)[:-99])
-    (tmp_path / "empty.json").write_text("")
     (tmp_path / "newer.json").write_text(json.dumps({**whole, "schema": "longctx-report/2"}))
     (tmp_path / "faulty.json").write_text(json.dumps({**whole, "cases": 3}))
     (tmp_path / "else.json").write_text('{"schema": "else"}')
     assert main([str(tmp_path)]) == 0
     lines = sorted(capsys.readouterr().err.splitlines())
     reasons = [
-        "Expecting value",
         "Expected `array`, got `int`",
         "its schema is 'longctx-report/2', not longctx-report/1",
         "Unter",
     ]
-    for line, name, reason in zip(lines, ("empty", "faulty", "newer", "torn"), reasons, strict=True):
+    for line, name, reason in zip(lines, ("faulty", "newer", "torn"), reasons, strict=True):
         assert line.startswith(f"left out {name}.json: is no whole report ({reason}")
 
 

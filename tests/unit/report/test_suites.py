@@ -87,7 +87,7 @@ def test_the_report_is_valid_and_its_means_are_of_its_own(report: JsonReport) ->
     assert set(report.ruler.scores.values()) == {None}
     assert scalars(report)["frontier/association/4k"] == 62.5
     tracks = mean_tracks([StepReport(step=1, path=Path("a"), document=report)])
-    assert {track.name: track.values for track in tracks}["association"] == (62.5,)
+    assert {track.name: track.values for track in tracks}["frontier association"] == (62.5,)
 
 
 def test_the_findings_name_the_rung_the_twin_and_the_reply(report: JsonReport) -> None:
