@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from longctx.fixtures.engines.hf.prefill import PrefillMode
 from longctx.fixtures.engines.prefix_order import Ids, common_prefix, visiting_order
 
 
@@ -23,20 +22,18 @@ class PrefillTokens:
     """Tokens that are in the cache already."""
 
 
-def prefill_token_counts(
-    prompts: Sequence[Ids], cached: Ids = (), *, chunk_tokens: int = 1, mode: PrefillMode | None = None
-) -> tuple[PrefillTokens, ...]:
+def prefill_token_counts(prompts: Sequence[Ids], *, chunk_tokens: int = 1) -> tuple[PrefillTokens, ...]:
     """Return the prefill tokens of each prompt when they are visited one at a time; answers are not counted.
 
-    A prompt reuses whole chunks, of the mode's size if one is given. It never reuses its last token unless the prompt
+    A prompt reuses whole chunks. It never reuses its last token unless the prompt
     before was the same.
     """
     counts: dict[int, PrefillTokens] = {}
-    for index in visiting_order(prompts, cached):
+    cached: Ids = ()
+    for index in visiting_order(prompts):
         length = len(prompts[index])
         shared = common_prefix(cached, prompts[index])
-        step = chunk_tokens if mode is None else mode.chunk_tokens(length)
-        reused = length if cached == prompts[index] else min(shared, length - 1) // step * step
+        reused = length if cached == prompts[index] else min(shared, length - 1) // chunk_tokens * chunk_tokens
         counts[index] = PrefillTokens(length - reused, reused)
         cached = prompts[index]
     return tuple(counts[index] for index in range(len(prompts)))
