@@ -24,7 +24,7 @@ from longctx.ci.launch import read_execution
 from longctx.ci.run_file import command_options, run_options, split_config
 from longctx.ci.suite_options import check_suite_options, read_suite_options
 from longctx.ci.watch.baselines import check_anchor
-from longctx.ci.watch.history import locked, open_lock
+from longctx.ci.watch.history import locked
 from longctx.ci.watch.loop import Watch, WatchSettings, print_timed
 from longctx.ci.watch.notify import Notifier, read_on_failure
 from longctx.fixtures.atomic_files import PARTIAL
@@ -39,13 +39,12 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the command until it is stopped, and return its exit code."""
     try:
         settings = _parse(sys.argv[1:] if arguments is None else arguments)
-        lock = open_lock(settings.out)
     except ValueError as error:
         return report_wrong_use(str(error))
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.default_int_handler)
     try:
-        with locked(lock, settings.out, waits=not settings.once, show=print_timed) as holds:
+        with locked(settings.out, waits=not settings.once, show=print_timed) as holds:
             return _watch(settings) if holds else 0
     except KeyboardInterrupt:
         print_timed("stopped; the same command continues")
@@ -54,8 +53,8 @@ def main(arguments: list[str] | None = None) -> int:
         raise
     except OSError as error:
         return report_wrong_use(
-            f"--out: cannot use {error.filename or settings.out} ({error.strerror or error}); make room or correct "
-            "its permissions, and start the same command again, which continues"
+            f"--out: cannot use {error.filename or settings.out} ({error.strerror or error}); make room, or "
+            "name a folder that can be written; the same command continues"
         )
 
 

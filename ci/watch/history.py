@@ -9,10 +9,10 @@ import platform
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, Literal
+from typing import Literal
 
 import msgspec
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from longctx.ci.watch.checkpoint_watcher import Loss
 from longctx.ci.watch.outcomes import CaseOutcome, PanelScore
@@ -78,6 +78,11 @@ class WatchedCheckpoint(
         return self.verdict == "not measured" or self.lost == "replaced"
 
     @property
+    def is_good(self) -> bool:
+        """True for a checkpoint that passed, also after it was deleted."""
+        return self.verdict == "pass" and not self.says_nothing
+
+    @property
     def counts(self) -> bool:
         """False for a failure that is no longer on disk, and for what says nothing."""
         return not self.says_nothing and (self.verdict in ACCEPTED or not self.is_gone)
@@ -90,15 +95,6 @@ class WatchedCheckpoint(
     @property
     def suspicion(self) -> str:
         return "a loss is suspected, but not shown" if self.is_suspected else ""
-
-
-class Gone(Struct, frozen=True, kw_only=True, tag_field="event", tag="gone"):
-    """A measured checkpoint that is no longer on disk as it was."""
-
-    step: int
-    checkpoint: str
-    fingerprint: str
-    reason: Loss
 
 
 class Search(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="event", tag="searched"):
@@ -144,7 +140,7 @@ class Notified(Struct, frozen=True, kw_only=True, tag_field="event", tag="notifi
     cases: tuple[str, ...]
 
 
-Event = WatchedCheckpoint | Gone | Search | Notified
+Event = WatchedCheckpoint | Search | Notified
 
 
 class History:
@@ -191,29 +187,22 @@ class History:
     @property
     def lowest_passed(self) -> WatchedCheckpoint | None:
         """The lowest step that passed, whenever it was measured; one that was deleted counts too, by its report."""
-        return next((known for known in self.by_step if known.verdict == "pass" and not known.says_nothing), None)
+        return next((known for known in self.by_step if known.is_good), None)
 
     def latest(self, step: int) -> WatchedCheckpoint | None:
-        """Return the last measurement of a step that has a result."""
-        of_step = [known for known in self.by_step if known.step == step]
-        return next((known for known in reversed(of_step) if known.verdict != "error" and not known.says_nothing), None)
+        """Return a measurement of a step that has a result."""
+        of_step = [known for known in self.measurements.values() if known.step == step and not known.says_nothing]
+        return next((known for known in of_step if known.verdict != "error"), None)
 
     @property
     def by_step(self) -> list[WatchedCheckpoint]:
-        """The measurements in the order of their steps.
-
-        A checkpoint that was moved is there once: in the directories where it is on disk, or else in the last one.
-        """
-        by_time = sorted(self.measurements.values(), key=lambda known: (not known.is_gone, known.ended))
-        last = {known.fingerprint: known for known in by_time}
-        present = [known for known in by_time if not known.is_gone or last[known.fingerprint] is known]
-        return sorted(present, key=lambda known: (known.step, known.checkpoint))
+        """The measurements in the order of their steps."""
+        return sorted(self.measurements.values(), key=lambda known: (known.step, known.checkpoint))
 
     def last_good(self, before: int) -> WatchedCheckpoint | None:
         """Return the nearest step before this one that passed and that still has its report."""
         for known in reversed(self.by_step):
-            is_good = known.verdict == "pass" and not known.says_nothing
-            if known.step < before and is_good and os.path.isfile(known.report):
+            if known.step < before and known.is_good and os.path.isfile(known.report):
                 return known
         return None
 
@@ -231,42 +220,26 @@ class History:
                 self.searches.append(event)
             case Notified():
                 self.notified.append(event)
-            case Gone():
-                known = self.measurements.get(event.checkpoint)
-                if known is not None and known.fingerprint == event.fingerprint:
-                    self.measurements[known.checkpoint] = structs.replace(known, lost=event.reason)
 
 
 def step_name(step: int) -> str:
     return f"step {step}"
 
 
-def open_lock(folder: Path) -> IO[bytes]:
-    """Return the open lock file of a folder, which is made if it is not there; raise ValueError, with one line."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        return (folder / LOCK).open("a+b", buffering=0)
-    except OSError as error:
-        raise ValueError(
-            f"--out: cannot write {error.filename or folder} ({error.strerror}); give a folder that can be written"
-        ) from None
-
-
 @contextlib.contextmanager
-def locked(file: IO[bytes], folder: Path, *, waits: bool, show: Callable[[str], None]) -> Iterator[bool]:
-    """Hold the lock on a folder, and close its file; yield False if another watch holds it and `waits` is False.
+def locked(folder: Path, *, waits: bool, show: Callable[[str], None]) -> Iterator[bool]:
+    """Make a folder if it is not there, and hold its lock; yield False if another watch does and `waits` is False.
 
     The operating system releases the lock when its process ends, however it ends. `show` prints a line about another
-    holder, and about a file system without locks, on which the folder counts as locked.
+    holder, and about a file system without locks, on which the folder counts as locked. Raises OSError.
     """
-    with file:
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / LOCK).open("a+b", buffering=0) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             file.seek(0)
-            holder = (
-                file.read(MOST_HOLDER_BYTES).decode("utf-8", "replace").strip() or "a process that has just started"
-            )
+            holder = file.read(MOST_HOLDER_BYTES).decode("utf-8", "replace").strip()
             then = "waiting until it ends" if waits else "nothing to do here"
             show(f"another watch measures into {folder} ({holder}); {then}")
             if not waits:

@@ -20,7 +20,7 @@ from longctx.ci.watch.alerts import Alert, find_alerts
 from longctx.ci.watch.baselines import ANCHOR, Baselines, ComparedCheckpoint
 from longctx.ci.watch.checkpoint_watcher import CheckpointWatcher, CompleteCheckpoint
 from longctx.ci.watch.culprit import Gap, due_search, run_search
-from longctx.ci.watch.history import ACCEPTED, Gone, History, Search, WatchedCheckpoint
+from longctx.ci.watch.history import ACCEPTED, History, Search, WatchedCheckpoint
 from longctx.ci.watch.measure import SEVERITY, SuiteRunner
 from longctx.ci.watch.notify import Notice, Notifier, due_stage
 from longctx.ci.watch.pages import score_lines, write_index
@@ -197,9 +197,7 @@ class Watch:
             loss = None if known.is_gone else self.watcher.find_loss(Path(known.checkpoint), known.fingerprint)
             if loss is not None:
                 has_changed = True
-                self.history.add(
-                    Gone(step=known.step, checkpoint=known.checkpoint, fingerprint=known.fingerprint, reason=loss)
-                )
+                self.history.add(structs.replace(known, lost=loss))
                 print_timed(f"step {known.step}: {loss}: {known.checkpoint}")
         if has_changed:
             self._update_alerts()

@@ -39,7 +39,7 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Start:
 def events(folder: Path) -> list[dict[str, Any]]:
     """Return what happened to checkpoints."""
     lines = [json.loads(line) for line in (folder / "out" / "history.jsonl").read_text().splitlines()]
-    return [line for line in lines if line["event"] in ("measured", "gone")]
+    return [line for line in lines if line["event"] == "measured"]
 
 
 def test_a_step_is_compared_with_the_last_good_one_only_if_that_is_better_than_the_anchor(
@@ -87,7 +87,7 @@ def test_a_seed_for_every_step_compares_on_new_samples(tmp_path: Path, start: St
     write_step(tmp_path / "run", 3)
     assert start(suite, "--seed", "step") == 1
     assert suite.baselines[2:] == [str(tmp_path / "run" / "step-2")]
-    last = [line for line in events(tmp_path) if line["event"] == "measured"][-1]
+    last = [line for line in events(tmp_path) if line["lost"] is None][-1]
     assert (last["step"], last["word"]) == (3, "error")
     assert "the anchor, step 1, is gone" in last["failed"][0]
 
@@ -142,9 +142,8 @@ def test_a_suspected_loss_takes_no_more_samples_where_they_would_tell_nothing(tm
     start(off, "--doublings", "0")
     for suite in (short, known, gone, off):
         assert [samples for _, samples, _ in suite.asked] == [None] * len(suite.asked)
-    assert [line["suspected"] for line in events(tmp_path) if line["event"] == "measured"] == [
-        False, True, False, True, True, True
-    ]  # fmt: skip
+    suspected = [line["suspected"] for line in events(tmp_path) if line["lost"] is None]
+    assert suspected == [False, True, False, True, True, True]
 
 
 def test_a_look_at_more_samples_that_fails_takes_nothing_back(tmp_path: Path, start: Start) -> None:
@@ -197,8 +196,9 @@ def test_the_newest_checkpoint_of_a_directory_counts(first: str, then: str, tmp_
     again = FakeSuite(failing=[2] if then == "bad" else [])
     assert start(again) == (then == "bad")
     assert again.runs == [(2, "1")]
-    assert [(line["event"], line["step"], line.get("word", line.get("reason"))) for line in events(tmp_path)][2:] == [
-        ("gone", 2, "replaced"), ("measured", 2, "fail" if then == "bad" else "pass")
+    words = ["fail" if word == "bad" else "pass" for word in (first, then)]
+    assert [(line["step"], line["word"], line["lost"]) for line in events(tmp_path)][2:] == [
+        (2, words[0], "replaced"), (2, words[1], None)
     ]  # fmt: skip
     _, _, rows = (tmp_path / "out" / "index.html").read_text().partition('id="checkpoints"')
     assert rows.count('<th scope="row">2</th>') == 1
@@ -220,10 +220,7 @@ def test_a_failure_whose_checkpoint_is_gone_fails_and_notifies_no_more(
     output = capsys.readouterr().out
     assert output.count(f"step 2: deleted: {tmp_path}/run/step-2\n") == 1
     assert "2 checkpoints: 1 pass, 1 gone (step 2)" in output
-    assert events(tmp_path)[-1] == {
-        "event": "gone", "step": 2, "checkpoint": f"{tmp_path}/run/step-2", "reason": "deleted",
-        "fingerprint": events(tmp_path)[1]["fingerprint"],
-    }  # fmt: skip
+    assert events(tmp_path)[-1] == events(tmp_path)[1] | {"lost": "deleted"}
     page = html.unescape((tmp_path / "out" / "index.html").read_text())
     assert "deleted since it was measured<br>mean at 8k: fail: 70.1 is not" in page
     # It comes back, and is measured again.
@@ -269,7 +266,7 @@ def test_a_checkpoint_that_is_lost_while_it_is_measured_is_gone_whatever_the_run
     assert log.exists() == bool(code)
     second = [line for line in events(tmp_path) if line.get("step") == 2]
     if ended == "passing":
-        assert [(line["event"], line.get("word")) for line in second[:2]] == [("measured", "pass"), ("gone", None)]
+        assert [(line["word"], line["lost"]) for line in second[:2]] == [("pass", None), ("pass", word)]
     else:
         assert (second[0]["word"], second[0]["lost"]) == ("not measured", word)
         assert second[0]["failed"][0] == f"{word} while it was measured"

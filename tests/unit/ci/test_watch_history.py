@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from longctx.ci.watch.checkpoint_watcher import Loss
-from longctx.ci.watch.history import Gone, History, WatchedCheckpoint, locked, open_lock
+from longctx.ci.watch.history import History, WatchedCheckpoint, locked
 
 MEASUREMENT = WatchedCheckpoint(
     step=1, checkpoint="/run/step-1", fingerprint="f", verdict="fail", exit_code=1, failed=("low",), report="r",
@@ -22,8 +22,8 @@ MEASUREMENT = WatchedCheckpoint(
 )  # fmt: skip
 
 
-def gone(known: WatchedCheckpoint, loss: Loss) -> Gone:
-    return Gone(step=known.step, checkpoint=known.checkpoint, fingerprint=known.fingerprint, reason=loss)
+def gone(known: WatchedCheckpoint, loss: Loss) -> WatchedCheckpoint:
+    return structs.replace(known, lost=loss)
 
 
 @settings(deadline=None)
@@ -73,19 +73,6 @@ def test_a_checkpoint_that_passed_stays_a_baseline_unless_it_was_replaced(tmp_pa
     assert (history.lowest_passed, history.last_good(2), history.latest(1)) == (None, None, None)
 
 
-def test_a_checkpoint_that_was_moved_and_then_deleted_is_there_once(tmp_path: Path) -> None:
-    history = History(tmp_path)
-    for step in (2, 7):
-        moved = structs.replace(MEASUREMENT, step=step, checkpoint=f"/run/step-{step}", ended=f"day {step}")
-        history.add(moved)
-        history.add(gone(moved, "deleted"))
-    assert [known.step for known in history.by_step] == [7]
-    # Two copies on disk are two checkpoints.
-    for step in (3, 4):
-        history.add(structs.replace(MEASUREMENT, step=step, checkpoint=f"/run/step-{step}"))
-    assert [known.step for known in history.by_step] == [3, 4]
-
-
 def test_lines_of_earlier_versions_end_no_watch(tmp_path: Path) -> None:
     history = History(tmp_path)
     history.add(MEASUREMENT)
@@ -104,7 +91,7 @@ def test_a_file_system_without_locks_is_named_and_the_watch_goes_on(
 
     monkeypatch.setattr(fcntl, "flock", refuse)
     lines: list[str] = []
-    with locked(open_lock(tmp_path), tmp_path, waits=False, show=lines.append) as holds:
+    with locked(tmp_path, waits=False, show=lines.append) as holds:
         assert holds
     assert lines == [
         f"the file system of {tmp_path} has no locks (Function not implemented); start only one watch with this --out"
