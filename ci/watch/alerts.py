@@ -6,8 +6,8 @@ all closes it. Steps that are undecided, or fail for other cases, say nothing of
 """
 
 import math
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -21,19 +21,19 @@ Kind = Literal["loss", "gates", "error"]
 FURTHER_ERRORS = 3.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Alert:
     """A step at which the run became worse, or at which it could not be measured."""
 
     kind: Kind
-    cases: Mapping[str, CaseOutcome]
+    cases: dict[str, CaseOutcome]
     """Each case at the first step at which it has lost, by id, the largest loss over its standard error first; empty
     unless the kind is a loss."""
-    steps: tuple[WatchedCheckpoint, ...]
+    steps: list[WatchedCheckpoint]
     """The measured steps that fail, the first bad one first."""
     last_good: WatchedCheckpoint | None = None
     """The nearest measured step before them at which all of the cases pass; None if there is none."""
-    undecided: tuple[WatchedCheckpoint, ...] = ()
+    undecided: list[WatchedCheckpoint] = field(default_factory=list)
     """The measured steps behind the last good one at which cases have lost points, and that did not fail."""
     closed_by: int | None = None
     """The first later step that passes all of the cases; None if none does."""
@@ -89,37 +89,29 @@ class Alert:
         return tuple(known.fingerprint for known in self.steps)
 
 
-@dataclass(slots=True)
-class _Building:
-    """An alert while the measurements are read."""
-
-    kind: Kind
-    steps: list[WatchedCheckpoint] = field(default_factory=list)
-    cases: dict[str, CaseOutcome] = field(default_factory=dict)
-    closed_by: int | None = None
-
-
 def find_alerts(measurements: Sequence[WatchedCheckpoint], searches: Sequence[Search] = ()) -> list[Alert]:
     """Return the alerts of measurements, which are in the order of their steps: open ones first, and the worst first.
 
     Of a checkpoint that was replaced nothing counts; of a deleted one only its losses still say something of the run.
     """
     evidence = [known for known in measurements if not known.says_nothing]
-    begun: list[_Building] = []
+    alerts: list[Alert] = []
     for known in evidence:
-        going_on = [building for building in begun if building.closed_by is None]
+        going_on = [alert for alert in alerts if alert.closed_by is None]
         kind = _kind(known)
-        of_kind = [building for building in going_on if building.kind == kind]
+        of_kind = [alert for alert in going_on if alert.kind == kind]
         if kind == "loss":
-            begun += _assign_losses(known, of_kind)
+            alerts += _assign_losses(known, of_kind)
         elif of_kind:
             of_kind[0].steps.append(known)
         elif kind is not None:
-            begun.append(_Building(kind=kind, steps=[known]))
-        for building in going_on:
-            if known not in building.steps and _passes(known, building.kind, building.cases):
-                building.closed_by = known.step
-    return sorted((_finish(building, evidence, searches) for building in begun), key=_rank)
+            alerts.append(Alert(kind=kind, cases={}, steps=[known]))
+        for alert in going_on:
+            if known not in alert.steps and _passes(known, alert):
+                alert.closed_by = known.step
+    for alert in alerts:
+        _complete(alert, evidence, searches)
+    return sorted(alerts, key=_rank)
 
 
 def _rank(alert: Alert) -> tuple[bool, bool, float, int]:
@@ -137,26 +129,20 @@ def _error(case: CaseOutcome) -> float:
     return max(case.error or 0.0, 100 / case.pairs)
 
 
-def _finish(building: _Building, evidence: Sequence[WatchedCheckpoint], searches: Sequence[Search]) -> Alert:
-    ordered = sorted(building.cases.items(), key=lambda case: (-_severity(case[1]), case[0]))
-    alert = Alert(
-        kind=building.kind, cases=dict(ordered), steps=tuple(building.steps), closed_by=building.closed_by
-    )  # fmt: skip
-    good = passing_steps(alert, evidence)
-    own = [
-        search
-        for search in searches
-        if search.bad in alert.fingerprints and not {*search.cases}.isdisjoint(alert.cases)
-    ]
-    last_good = good[-1] if good else None
-    after = -1 if last_good is None else last_good.step
-    between = [known for known in evidence if after < known.step < alert.first.step]
-    return replace(
-        alert,
-        last_good=last_good,
-        undecided=tuple(known for known in between if lowest_case(known, alert.cases) is not None),
-        search=own[-1] if own else None,
-    )
+def _complete(alert: Alert, evidence: Sequence[WatchedCheckpoint], searches: Sequence[Search]) -> None:
+    """Order the cases of an alert, and set the steps before it and its last search."""
+    ordered = sorted(alert.cases.items(), key=lambda case: (-_severity(case[1]), case[0]))
+    alert.cases = dict(ordered)
+    for known in evidence:
+        if known.step >= alert.first.step:
+            break
+        if _passes(known, alert):
+            alert.last_good, alert.undecided = known, []
+        elif lowest_case(known, alert.cases) is not None:
+            alert.undecided.append(known)
+    for search in searches:
+        if search.bad in alert.fingerprints and not {*search.cases}.isdisjoint(alert.cases):
+            alert.search = search
 
 
 def lowest_case(known: WatchedCheckpoint, names: Collection[str]) -> str | None:
@@ -177,9 +163,9 @@ def _kind(known: WatchedCheckpoint) -> Kind | None:
     return "error" if known.verdict == "error" else "gates"
 
 
-def _assign_losses(known: WatchedCheckpoint, going_on: Sequence[_Building]) -> list[_Building]:
+def _assign_losses(known: WatchedCheckpoint, going_on: Sequence[Alert]) -> list[Alert]:
     """Add a failing step to the alerts of its cases; return a new alert for the other cases, or nothing."""
-    new = _Building(kind="loss")
+    new = Alert(kind="loss", cases={}, steps=[])
     for name, outcome in known.cases.items():
         if outcome.has_lost:
             home = _home(name, outcome, going_on) or new
@@ -189,12 +175,12 @@ def _assign_losses(known: WatchedCheckpoint, going_on: Sequence[_Building]) -> l
     return [new] if new.steps else []
 
 
-def _home(name: str, outcome: CaseOutcome, going_on: Sequence[_Building]) -> _Building | None:
+def _home(name: str, outcome: CaseOutcome, going_on: Sequence[Alert]) -> Alert | None:
     """Return the alert that a case belongs to: the one that has it, or the last at which it may have lost as much."""
-    for building in going_on:
-        if name in building.cases:
-            return building
-    alike = [building for building in going_on if _may_have_lost(building.steps[0].cases.get(name), outcome)]
+    for alert in going_on:
+        if name in alert.cases:
+            return alert
+    alike = [alert for alert in going_on if _may_have_lost(alert.first.cases.get(name), outcome)]
     return alike[-1] if alike else None
 
 
@@ -207,14 +193,14 @@ def _may_have_lost(earlier: CaseOutcome | None, now: CaseOutcome) -> bool:
     return earlier.points - now.points <= FURTHER_ERRORS * math.hypot(_error(earlier), _error(now))
 
 
-def _passes(known: WatchedCheckpoint, kind: Kind, cases: Collection[str]) -> bool:
-    """Return True if a checkpoint passes what an alert of this kind, with these cases, fails."""
-    if kind == "loss":
-        return all(name in known.cases and known.cases[name].state == "pass" for name in cases)
-    return known.verdict in ACCEPTED or (kind == "error" and known.verdict == "fail")
+def _passes(known: WatchedCheckpoint, alert: Alert) -> bool:
+    """Return True if a checkpoint passes what fails at the steps of an alert."""
+    if alert.kind == "loss":
+        return all(name in known.cases and known.cases[name].state == "pass" for name in alert.cases)
+    return known.verdict in ACCEPTED or (alert.kind == "error" and known.verdict == "fail")
 
 
 def passing_steps(alert: Alert, measurements: Sequence[WatchedCheckpoint]) -> list[WatchedCheckpoint]:
     """Return the steps before an alert that pass all of its cases; the measurements are in the order of steps."""
     before = [known for known in measurements if known.step < alert.first.step]
-    return [known for known in before if _passes(known, alert.kind, alert.cases)]
+    return [known for known in before if _passes(known, alert)]

@@ -26,12 +26,6 @@ from longctx.ci.watch.notify import Notice, Notifier, due_stage
 from longctx.ci.watch.pages import score_lines, write_index
 from longctx.fixtures.cli import print_line
 
-# Many failures and a command that hangs must not keep the watch from measuring.
-MAX_NOTIFYING_SECONDS = 60.0
-# The first scan discovers a checkpoint, which may be about to be complete.
-NAMED_AT_SCAN = 2
-MAX_STEPS_SHOWN = 10
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchSettings:
@@ -108,8 +102,8 @@ class Watch:
         # The steps that were on disk since the start, complete or not.
         self._seen: set[int] = set()
         self._last_lines: dict[str, str] = {}
-        # The numbers of scans for which the checkpoints have been incomplete, by directory.
-        self._waiting_scans: dict[Path, int] = {}
+        # The checkpoints that the last scan found incomplete.
+        self._waiting: Collection[Path] = ()
 
     def run(self) -> int:
         """Watch without an end or, with `once`, until nothing is left; return the command's exit code."""
@@ -170,12 +164,12 @@ class Watch:
             self._print_changed("DIR", f"{self.settings.directory} cannot be read ({error.strerror})")
             return []
         self._mark_gone()
-        # An incomplete checkpoint is named once, in the second scan that finds it so.
-        waiting = self.watcher.waiting
-        self._waiting_scans = {path: self._waiting_scans.get(path, 0) + 1 for path in waiting}
-        for path, scans in self._waiting_scans.items():
-            if scans == NAMED_AT_SCAN:
-                print_timed(f"{self._shown(path)}: waiting: {waiting[path]}")
+        # The first scan discovers a checkpoint, which may be about to be complete.
+        waiting = dict(self.watcher.waiting)
+        for path in waiting:
+            if path in self._waiting:
+                self._print_changed(str(path), f"{path}: waiting: {waiting[path]}")
+        self._waiting = waiting
         chosen = self._chosen_steps()
         return [
             one
@@ -319,33 +313,24 @@ class Watch:
             worst = f"; look first at: {headline(opened[0])}" if opened else ""
             lines.append(f"alerts: {len(opened)} open, {len(self.alerts) - len(opened)} closed{worst}")
         for path, reason in self.watcher.waiting.items():
-            lines.append(f"not measured: {self._shown(path)}: {reason}")
+            lines.append(f"not measured: {path}: {reason}")
         risk = f"{100 * (1 - settings.suite.confidence):g} % of runs of {settings.horizon} checkpoints"
         return [*lines, f"a gate fails by mistake in at most {risk}"]
 
-    def _shown(self, path: Path) -> str:
-        """Return a checkpoint's path below the directory of the run, or its name if it is elsewhere."""
-        directory = self.settings.directory
-        return str(path.relative_to(directory)) if path.is_relative_to(directory) else path.name
-
     def _notify(self) -> None:
-        """Deliver the news of the alerts; stop for now when failed deliveries take too long."""
-        started = time.monotonic()
+        """Deliver the news of the alerts, up to the first one that cannot be delivered."""
+        notifier = self.settings.notifier
         for alert in self.alerts:
             stage = due_stage(alert, self.history.notified)
-            if stage is None or not self.settings.notifier.is_due(alert, stage):
-                continue
-            measurement = self._measurement_of(alert)
-            if measurement is None:
+            measurement = None if stage is None else self._measurement_of(alert)
+            if stage is None or measurement is None or not notifier.is_ready:
                 continue
             notice = Notice(stage=stage, alert=alert, measurement=measurement)
-            problem = self.settings.notifier.deliver(notice)
+            problem = notifier.deliver(notice)
             if problem is None:
                 self.history.add(notice.event)
-                continue
-            self._print_changed(f"notification {alert.name}", f"{problem}; it will be retried")
-            if time.monotonic() - started > MAX_NOTIFYING_SECONDS:
-                return
+            else:
+                self._print_changed(f"notification {alert.name}", f"{problem}; it will be retried")
 
     def _measurement_of(self, alert: Alert) -> WatchedCheckpoint | None:
         """Return the first failed step of an alert that is still on disk as it was measured; None if none is."""
@@ -365,13 +350,13 @@ def _counts(measurements: Sequence[WatchedCheckpoint]) -> str:
     """Return how many checkpoints have each verdict, with their steps unless they pass, the best verdict first."""
     by_word: dict[str, list[str]] = {word: [] for word in (*reversed(SEVERITY), "gone")}
     for measurement in measurements:
-        by_word[measurement.verdict if measurement.counts else "gone"].append(str(measurement.step))
+        word = measurement.verdict if measurement.counts else "gone"
+        by_word[word].append(str(measurement.step))
     texts = []
     for word, steps in by_word.items():
-        shown = ", ".join(steps[:MAX_STEPS_SHOWN])
-        more = f" and {len(steps) - MAX_STEPS_SHOWN} more" if len(steps) > MAX_STEPS_SHOWN else ""
         if steps:
-            texts.append(f"{len(steps)} {word}" + ("" if word == "pass" else f" (step {shown}{more})"))
+            shown = "" if word == "pass" else f" (step {', '.join(steps)})"
+            texts.append(f"{len(steps)} {word}{shown}")
     return ", ".join(texts) or "nothing measured"
 
 

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from longctx.ci.watch.alert_text import culprit_text, headline
 from longctx.ci.watch.alerts import Alert
@@ -57,24 +57,27 @@ def due_stage(alert: Alert, notified: Sequence[Notified]) -> Stage | None:
 
 @dataclass(slots=True, kw_only=True)
 class Notifier:
-    """The shell command that gets every notice once, and again a minute after an attempt that failed."""
+    """The shell command that gets every notice once; a minute passes after an attempt that failed.
+
+    So many failures and a command that hangs do not keep the watch from measuring.
+    """
 
     command: str | None = None
     """Takes the facts from variables named LONGCTX_..."""
     clock: Callable[[], float] = time.monotonic
-    _next_attempts: dict[tuple[str, Stage], float] = field(default_factory=dict)
-    """The times of the next attempts, by notice that was not delivered."""
+    _next_attempt: float = 0.0
 
-    def is_due(self, alert: Alert, stage: Stage) -> bool:
-        """Return True unless a delivery failed so recently that it is not retried yet."""
-        return self.clock() >= self._next_attempts.get((alert.name, stage), 0.0)
+    @property
+    def is_ready(self) -> bool:
+        """True unless a delivery failed so recently that nothing is delivered yet."""
+        return self.clock() >= self._next_attempt
 
     def deliver(self, notice: Notice) -> str | None:
         """Return None if the command has accepted the notice, else one line with the problem."""
         problem = None if self.command is None else _run_command(self.command, facts(notice))
         if problem is None:
             return None
-        self._next_attempts[notice.alert.name, notice.stage] = self.clock() + PAUSE_SECONDS
+        self._next_attempt = self.clock() + PAUSE_SECONDS
         return f"--on-failure: {problem}"
 
 

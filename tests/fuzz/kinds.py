@@ -59,7 +59,7 @@ MEASURED = {
     "event": "measured", "step": 1, "checkpoint": "runs/step-1", "fingerprint": "f", "word": "fail", "code": 1,
     "failed": ["a gate"], "report": "r.json", "gpu_seconds": 1.0, "ended": "2026-01-01T00:00:00+00:00",
 }  # fmt: skip
-GONE = {"event": "gone", "step": 1, "checkpoint": "runs/step-1", "fingerprint": "f", "reason": "deleted"}
+GONE = MEASURED | {"lost": "deleted"}
 ANSWERED = {"id": "1", "question": "When?", "answers": [{"text": "1801"}]}
 SQUAD = {"data": [{"title": "T", "paragraphs": [{"context": "Ann saw the sea in 1801.", "qas": [ANSWERED]}]}]}
 PASSAGES = [{"id": str(number), "title": "A", "text": "Ann went."} for number in range(3)]
