@@ -116,6 +116,16 @@ def _read_run(ended: Ended, partial: Path, report: Path, fingerprints: Sequence[
     return SuiteRun(exit_code=exit_code, report=None, reason=reason)
 
 
+def workers_on(gpus: Sequence[str]) -> list[str]:
+    """Return the option of a run that has a worker for each of several GPUs."""
+    return ["-n", str(len(gpus))] if len(gpus) > 1 else []
+
+
+def environment_of(gpus: Sequence[str]) -> Mapping[str, str] | None:
+    """Return the variable of a command that sees these GPUs alone; None for all of them."""
+    return {"CUDA_VISIBLE_DEVICES": ",".join(gpus)} if gpus else None
+
+
 def log_of(report: Path) -> Path:
     return report.with_suffix(".log")
 

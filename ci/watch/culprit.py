@@ -11,7 +11,7 @@ from msgspec import structs
 
 from longctx.ci.checkpoint_dirs import Step
 from longctx.ci.suite_options import without_options
-from longctx.ci.suite_process import LocalProcesses, log_lines, log_of
+from longctx.ci.suite_process import LocalProcesses, environment_of, log_lines, log_of, workers_on
 from longctx.ci.watch.alerts import Alert, passing_steps
 from longctx.ci.watch.checkpoint_watcher import CompleteCheckpoint
 from longctx.ci.watch.history import Search, WatchedCheckpoint
@@ -41,16 +41,16 @@ def find_gap(
     alert: Alert, measurements: Sequence[WatchedCheckpoint], on_disk: Sequence[CompleteCheckpoint]
 ) -> Gap | None:
     """Return the skipped steps in which an alert's loss may have begun, between checkpoints on disk, or None."""
-    left = {(str(candidate.step.path), candidate.fingerprint) for candidate in on_disk}
-    goods = [known for known in passing_steps(alert, measurements) if known.key in left]
-    bads = [known for known in alert.steps if known.key in left]
+    left = {str(checkpoint.step.path): checkpoint.fingerprint for checkpoint in on_disk}
+    goods = [known for known in passing_steps(alert, measurements) if left.get(known.checkpoint) == known.fingerprint]
+    bads = [known for known in alert.steps if left.get(known.checkpoint) == known.fingerprint]
     if not goods or not bads:
         return None
     good, bad = goods[-1], bads[0]
+    between = [checkpoint.step for checkpoint in on_disk if good.step < checkpoint.step.number < bad.step]
     measured = {known.checkpoint for known in measurements if not known.is_gone}
-    between = [each.step for each in on_disk if good.step < each.step.number < bad.step]
-    skipped = [step for step in between if str(step.path) not in measured]
-    return Gap(good=good, bad=bad, between=tuple(between)) if skipped else None
+    has_skipped = any(str(step.path) not in measured for step in between)
+    return Gap(good=good, bad=bad, between=tuple(between)) if has_skipped else None
 
 
 def due_search(
@@ -65,20 +65,22 @@ def due_search(
     """
     for alert in alerts:
         gap = find_gap(alert, measurements, on_disk) if alert.is_open and alert.cases else None
-        if gap is None or (alert.search is not None and (alert.search.good, alert.search.bad) == gap.ends):
+        if gap is None:
             continue
-        if not any(gap.good.step < step < gap.bad.step for step in pending):
+        is_searched = alert.search is not None and (alert.search.good, alert.search.bad) == gap.ends
+        is_pending = any(gap.good.step < step < gap.bad.step for step in pending)
+        if not is_searched and not is_pending:
             return alert, gap
     return None
 
 
 def searched_cases(cases: Mapping[str, CaseOutcome]) -> list[str]:
     """Return the worst case, and those of its length that failed in the same gate: their mean has one comparison."""
-    worst, *others = cases
-    searched = [worst]
+    name, *others = cases
+    searched, worst = [name], cases[name]
     for name in others:
-        shares_gate = not {*cases[name].gates}.isdisjoint(cases[worst].gates)
-        if cases[name].length == cases[worst].length and shares_gate:
+        case = cases[name]
+        if case.length == worst.length and not {*case.gates}.isdisjoint(worst.gates):
             searched.append(name)
     return searched
 
@@ -107,12 +109,11 @@ def run_search(
     result = folder / "bisect.json"
     result.unlink(missing_ok=True)
     cases = searched_cases(alert.cases)
-    options = [*options, "--config", str(config), *(["-n", str(len(gpus))] if len(gpus) > 1 else [])]
+    options = [*options, "--config", str(config), *workers_on(gpus)]
     words = search_words(cases, gap.good, gap.bad, options, folder)
     patterns = [glob.escape(str(step.path)) for step in gap.between]
-    environment = {"CUDA_VISIBLE_DEVICES": ",".join(gpus)} if gpus else None
     command = [sys.executable, "-P", "-m", *words, *patterns]
-    ended = processes.execute(command, report=result, environment=environment)
+    ended = processes.execute(command, report=result, environment=environment_of(gpus))
     last = one_line(log_lines(log_of(result))[-1], LINE_CHARACTERS)
     good, bad = gap.ends
     made = Search(good=good, bad=bad, cases=tuple(cases), exit_code=ended.exit_code, line=last)
@@ -122,6 +123,5 @@ def run_search(
         return made
     if not document["ended"]:
         return made
-    return structs.replace(
-        made, line=document["words"][0], checkpoints=len(document["steps"]), **(document["found"] or {})
-    )  # fmt: skip
+    found, steps = document["found"] or {}, document["steps"]
+    return structs.replace(made, line=document["words"][0], checkpoints=len(steps), **found)

@@ -24,8 +24,6 @@ MOST_HOLDER_BYTES = 512
 
 Verdict = Literal["pass", "undecided", "not measured", "fail", "error"]
 ACCEPTED: tuple[Verdict, ...] = ("pass", "undecided")
-# A checkpoint's directory and fingerprint: a checkpoint that is written again is another one.
-Key = tuple[str, str]
 
 
 class WatchedCheckpoint(
@@ -63,10 +61,6 @@ class WatchedCheckpoint(
     """True if it is undecided because of a loss that few unchanged models have, and that is not shown."""
     lost: Loss | None = None
     """How the checkpoint has changed since it was measured; None while it is on disk as it was."""
-
-    @property
-    def key(self) -> Key:
-        return (self.checkpoint, self.fingerprint)
 
     @property
     def is_gone(self) -> bool:

@@ -17,19 +17,17 @@ from pathlib import Path
 from msgspec import structs
 
 from longctx.ci.suite_options import INVARIANCE, SuiteOptions
-from longctx.ci.suite_process import Executor, LocalProcesses, SuiteRun, run_suite
+from longctx.ci.suite_process import Executor, LocalProcesses, SuiteRun, environment_of, run_suite, workers_on
 from longctx.ci.watch.baselines import ANCHOR, ComparedCheckpoint
 from longctx.ci.watch.checkpoint_watcher import CompleteCheckpoint
 from longctx.ci.watch.history import ACCEPTED, Verdict, WatchedCheckpoint
-from longctx.ci.watch.outcomes import STATES, CaseOutcome, case_outcomes, panel_scores
+from longctx.ci.watch.outcomes import case_outcomes, panel_scores, worst_state
 from longctx.fixtures.installation import CASES_DIRECTORY
 from longctx.fixtures.records.report import JsonReport
 from longctx.plugins.report.sections.engine import failed_properties
 from longctx.plugins.report.sections.gates import gate_text, run_verdict
 
 LAST_GOOD = "last-good"
-# The folder of the reports on more samples, with their number.
-MORE_SAMPLES = "samples-{}"
 ENGINE_CHECK = "invariance"
 # The check alone, whatever cases the user's options select.
 CHECK_OPTIONS = (INVARIANCE, f"{CASES_DIRECTORY}/test_invariance.py", "-k", "test_invariance")
@@ -99,15 +97,16 @@ class SuiteRunner:
         A baseline that was chosen by its answers may owe them to chance, and looks like a loss of what comes after it.
         So its comparison gets the probability of error that it would have if those with all candidates were made.
         """
-        series *= 1 if baseline is None else baseline.candidates
-        share = series if baseline is None or not self.doublings else 2 * series
-        run = self._run(checkpoint, baseline, report, share)
+        if baseline is None:
+            return _compared(checkpoint, report, self._run(checkpoint, None, report, series), None)
+        series *= baseline.candidates
+        run = self._run(checkpoint, baseline, report, 2 * series if self.doublings else series)
         result = _compared(checkpoint, report, run, baseline)
         for _ in range(self.doublings):
             samples = None if run.report is None else self._more_samples(run.report, baseline)
             if samples is None:
                 break
-            file = report.parent / MORE_SAMPLES.format(samples) / report.name
+            file = report.parent / f"samples-{samples}" / report.name
             share = 2 * self.doublings * series
             run = self._run(checkpoint, baseline, file, share, "--samples", str(samples))
             more = _compared(checkpoint, file, run, baseline)
@@ -119,9 +118,9 @@ class SuiteRunner:
             result = structs.replace(more, failed=(*more.failed, why), most_samples=samples)
         return result
 
-    def _more_samples(self, report: JsonReport, baseline: ComparedCheckpoint | None) -> int | None:
+    def _more_samples(self, report: JsonReport, baseline: ComparedCheckpoint) -> int | None:
         """Return twice the samples of a comparison with a suspected loss that is news and has more samples, or None."""
-        if baseline is None or not baseline.can_answer:
+        if not baseline.can_answer:
             return None
         suspected = {case for gate in report.gates if gate.suspected for case in gate.cases}
         samples = int(report.run.options["samples"])
@@ -134,40 +133,38 @@ class SuiteRunner:
     ) -> SuiteRun:
         """Run pytest; `series` are the comparisons of a watch that share its probability of error."""
         words = [*self.options.for_step(checkpoint.step.number), "--series", str(series)]
-        words += ["-n", str(len(self.gpus))] if len(self.gpus) > 1 else []
-        words += ["--model", str(checkpoint.step.path)]
+        words += [*workers_on(self.gpus), "--model", str(checkpoint.step.path)]
         if baseline is not None and baseline.argument:
             words += ["--baseline", baseline.argument]
         words += [*more, "--junitxml", str(report.with_suffix(".xml"))]
         words += ["--report-html", str(report.with_suffix(".html"))]
         return self.run(
-            words,
-            report=report,
-            fingerprints=[checkpoint.fingerprint],
-            executor=self.executor,
-            again=True,
-            environment={"CUDA_VISIBLE_DEVICES": ",".join(self.gpus)} if self.gpus else None,
-        )
+            words, report=report, fingerprints=[checkpoint.fingerprint], executor=self.executor, again=True,
+            environment=environment_of(self.gpus),
+        )  # fmt: skip
 
 
 def verdict_of(run: SuiteRun) -> tuple[Verdict, tuple[str, ...]]:
     """Return the verdict of a finished run, and one line for every reason why it is not a pass."""
-    if run.report is None:
+    report, exit_code = run.report, run.exit_code
+    if report is None:
         return "error", (run.reason,)
-    gates, decided = run.report.gates, run.report.verdict or run_verdict(run.report, run.exit_code)
-    undecided = [gate for gate in gates if gate.blocking and gate.verdict == "undecided" and not gate.fails]
+    undecided = [gate for gate in report.gates if gate.blocking and gate.verdict == "undecided" and not gate.fails]
     open_gates = tuple(map(gate_text, undecided))
-    if run.exit_code == 0:
+    if exit_code == 0:
         # A checkpoint with an undecided comparison must not become the last good step.
         is_compared = all(gate.kind not in ("regression", "change") for gate in undecided)
         return "pass" if is_compared else "undecided", open_gates
+    decided = report.verdict or run_verdict(report, exit_code)
     if decided.word != "fail":
-        return "error", (f"the verdict is {decided.word}, but pytest ended with code {run.exit_code}; see its log",)
-    failed = [gate for gate in gates if gate.fails]
-    words = {gate.verdict for gate in failed} | {case.verdict for case in run.report.cases if case.fails}
+        return "error", (f"the verdict is {decided.word}, but pytest ended with code {exit_code}; see its log",)
+    failed = [gate for gate in report.gates if gate.fails]
+    words = {gate.verdict for gate in failed}
+    words |= {case.verdict for case in report.cases if case.fails}
     # A comparison whose baseline has too few answers can be made once its checkpoint is there.
     is_short = words == {"undecided"} and any(gate.because == "short baseline" for gate in failed)
-    return "error" if is_short or "error" in words else "fail", (*decided.reasons, *open_gates)
+    verdict: Verdict = "error" if is_short or "error" in words else "fail"
+    return verdict, (*decided.reasons, *open_gates)
 
 
 def _measurement(
@@ -183,21 +180,20 @@ def _measurement(
 def _compared(
     checkpoint: CompleteCheckpoint, file: Path, run: SuiteRun, baseline: ComparedCheckpoint | None
 ) -> WatchedCheckpoint:
-    verdict, reasons = verdict_of(run)
-    against = f"against {baseline.role} ({baseline.name}): " if baseline else ""
-    reasons = tuple(f"{against if reason.startswith('regression') else ''}{reason}" for reason in reasons)
+    report, (verdict, reasons) = run.report, verdict_of(run)
+    if baseline is not None:
+        against = f"against {baseline.role} ({baseline.name})"
+        reasons = tuple(f"{against}: {line}" if line.startswith("regression") else line for line in reasons)
     measurement = _measurement(checkpoint, file, verdict, reasons, exit_code=run.exit_code)
     compared_with = None if baseline is None else str(baseline.checkpoint or baseline.argument)
-    report = run.report
     if report is None:
         return structs.replace(measurement, compared_with=compared_with)
+    is_anchored = baseline is not None and baseline.role == ANCHOR
+    is_suspected = verdict == "undecided" and any(gate.suspected for gate in report.gates)
     return structs.replace(
-        measurement,
-        panels=panel_scores(report, is_compared=baseline is not None and baseline.role == ANCHOR),
-        cases=case_outcomes(report),
-        compared_with=compared_with,
-        is_suspected=verdict == "undecided" and any(gate.suspected for gate in report.gates),
-    )
+        measurement, panels=panel_scores(report, is_compared=is_anchored), cases=case_outcomes(report),
+        compared_with=compared_with, is_suspected=is_suspected,
+    )  # fmt: skip
 
 
 def _worse(first: WatchedCheckpoint, second: WatchedCheckpoint) -> WatchedCheckpoint:
@@ -205,18 +201,17 @@ def _worse(first: WatchedCheckpoint, second: WatchedCheckpoint) -> WatchedCheckp
     worst = min(first, second, key=lambda result: SEVERITY.index(result.verdict))
     # Only a loss that the second comparison shows is described by it.
     compared = second if second.verdict == "fail" and second.cases else first
+    cases = {}
+    for name, case in compared.cases.items():
+        states = [result.cases[name].state for result in (first, second) if name in result.cases]
+        cases[name] = structs.replace(case, state=worst_state(*states))
     return structs.replace(
         first,
         verdict=worst.verdict,
         failed=(*first.failed, *second.failed),
         exit_code=max(first.exit_code, second.exit_code),
-        cases={name: _with_worse_state(case, first, second, name) for name, case in compared.cases.items()},
+        cases=cases,
         compared_with=compared.compared_with,
         most_samples=compared.most_samples,
         is_suspected=worst.verdict == "undecided" and (first.is_suspected or second.is_suspected),
     )
-
-
-def _with_worse_state(case: CaseOutcome, first: WatchedCheckpoint, second: WatchedCheckpoint, name: str) -> CaseOutcome:
-    states = [result.cases[name].state for result in (first, second) if name in result.cases]
-    return structs.replace(case, state=max(states, key=STATES.index))

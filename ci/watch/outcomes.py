@@ -50,70 +50,70 @@ def case_outcomes(report: JsonReport) -> dict[str, CaseOutcome]:
     states: dict[str, State] = dict.fromkeys(cases, "pass")
     # The scores that bad cases should reach; None if they have lost against the baseline.
     required: dict[str, float | None] = {}
-    failed: dict[str, list[str]] = {}
+    failed: dict[str, list[str]] = {name: [] for name in cases}
     for case in report.cases:
         if case.error or case.score is None:
             states[case.id] = "undecided"
         elif case.fails:
             states[case.id] = "fail"
-            required[case.id] = case.floor if case.floor is not None and case.score < case.floor else None
+            is_below = case.floor is not None and case.score < case.floor
+            required[case.id] = case.floor if is_below else None
     for gate in report.gates:
         members = [case for case in gate.cases if case in cases]
-        if gate.fails and gate.verdict == "fail":
-            state, bad = _bad_cases(gate, members, cases, compared)
-            for name in members:
-                states[name] = max(states[name], state if name in bad else "undecided", key=STATES.index)
-            for name in bad:
-                failed.setdefault(name, []).append(gate.name)
-                required[name] = required.get(name, gate.required) if gate.kind in LEVELS else None
-        elif gate.blocking and gate.verdict not in ("pass", "not measured"):
-            for name in members:
-                states[name] = max(states[name], "undecided", key=STATES.index)
-    return {
-        name: structs.replace(
-            _difference(case, compared.get(name), required.get(name)),
-            state=states[name],
-            gates=tuple(failed.get(name, ())),
-        )
-        for name, case in cases.items()
-    }
+        has_failed = gate.fails and gate.verdict == "fail"
+        is_open = gate.blocking and gate.verdict not in ("pass", "not measured")
+        state, bad = _bad_cases(gate, members, cases, compared) if has_failed else ("undecided", [])
+        for name in members if has_failed or is_open else ():
+            own = state if name in bad else "undecided"
+            states[name] = worst_state(states[name], own)
+        for name in bad:
+            failed[name].append(gate.name)
+            required[name] = required.get(name, gate.required) if gate.kind in LEVELS else None
+    outcomes = {}
+    for name, case in cases.items():
+        difference = _difference(case, compared.get(name), required.get(name))
+        outcomes[name] = structs.replace(difference, state=states[name], gates=tuple(failed[name]))
+    return outcomes
+
+
+def worst_state(*states: State) -> State:
+    return max(states, key=STATES.index)
 
 
 def _bad_cases(
     gate: ReportGate, members: list[str], cases: Mapping[str, ReportCase], compared: Mapping[str, CaseComparison]
 ) -> tuple[State, list[str]]:
     """Return the cases that a gate failed for: those shown to be bad, else those that have lost, else all of them."""
-    if shown := [name for name in members if cases[name].verdict == "fail"]:
-        return "fail", shown
-    if len(members) == 1:
-        return "fail", members
-    if gate.kind in LEVELS:
-        return "lost", [name for name in members if (cases[name].score or 0.0) < gate.required] or members
-    lost = [name for name in members if name in compared and (compared[name].difference or 0.0) < 0]
+    shown = [name for name in members if cases[name].verdict == "fail"]
+    if shown or len(members) == 1:
+        return "fail", shown or members
+    lost = []
+    for name in members:
+        score = cases[name].score or 0.0
+        difference = compared[name].difference if name in compared else None
+        has_lost = score < gate.required if gate.kind in LEVELS else (difference or 0.0) < 0
+        if has_lost:
+            lost.append(name)
     return "lost", lost or members
 
 
 def _difference(case: ReportCase, comparison: CaseComparison | None, required: float | None) -> CaseOutcome:
     """Return an outcome with the points of a case; its state is set by the gates."""
-    if required is None and comparison is not None and comparison.difference is not None and comparison.pairs:
-        pairs, net = comparison.pairs, comparison.better - comparison.worse
-        error = 100 * math.sqrt(max(0.0, comparison.better + comparison.worse - net**2 / pairs)) / pairs
+    score, interval = case.score, case.interval
+    if required is None and comparison is not None and comparison.pairs:
+        pairs, better, worse = comparison.pairs, comparison.better, comparison.worse
+        variance = max(0.0, better + worse - (better - worse) ** 2 / pairs)
         return CaseOutcome(
-            length=case.length, state="undecided", points=round(comparison.difference, 2),
-            interval=_rounded(comparison.interval), pairs=pairs, error=round(error, 2),
+            length=case.length, state="undecided", points=comparison.difference, interval=comparison.interval,
+            pairs=pairs, error=100 * math.sqrt(variance) / pairs,
         )  # fmt: skip
-    if required is None or case.score is None or not case.samples:
+    if required is None or score is None or not case.samples:
         return CaseOutcome(length=case.length, state="undecided")
-    interval = None if case.interval is None else (case.interval[0] - required, case.interval[1] - required)
     return CaseOutcome(
-        length=case.length, state="undecided", points=round(case.score - required, 2), against="threshold",
-        interval=_rounded(interval), pairs=case.samples,
-        error=round(math.sqrt(case.score * (100 - case.score) / case.samples), 2),
+        length=case.length, state="undecided", points=score - required, against="threshold",
+        interval=None if interval is None else (interval[0] - required, interval[1] - required), pairs=case.samples,
+        error=math.sqrt(score * (100 - score) / case.samples),
     )  # fmt: skip
-
-
-def _rounded(interval: Interval | None) -> Interval | None:
-    return None if interval is None else (round(interval[0], 2), round(interval[1], 2))
 
 
 class PanelScore(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -137,7 +137,8 @@ def panel_scores(report: JsonReport, *, is_compared: bool) -> dict[str, PanelSco
     panels: dict[str, list[ReportCase]] = {}
     for case in report.cases:
         if case.score is not None:
-            panels.setdefault(f"{family_of(case.suite, case.category)} {format_length(case.length)}", []).append(case)
+            name = f"{family_of(case.suite, case.category)} {format_length(case.length)}"
+            panels.setdefault(name, []).append(case)
     scores = {}
     for name, cases in panels.items():
         known = [compared[case.id] for case in cases if case.id in compared]
@@ -146,6 +147,6 @@ def panel_scores(report: JsonReport, *, is_compared: bool) -> dict[str, PanelSco
             score=fmean(case.score or 0.0 for case in cases),
             samples=sum(case.samples for case in cases),
             points=fmean(points) if points else None,
-            pairs=sum(case.pairs for case in known if case.difference is not None),
+            pairs=sum(case.pairs for case in known),
         )
     return scores
