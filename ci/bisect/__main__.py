@@ -11,6 +11,7 @@ Exit codes: 0 the first bad step, or a range of steps with it, was found; 1 no l
 also be a step that could not be measured; 3 the endpoints could not be compared; 4 wrong use.
 """
 
+import math
 import signal
 import sys
 from collections.abc import Mapping, Sequence
@@ -22,7 +23,7 @@ from longctx.ci.bisect.endpoints import EndpointsError, choose_cases, measure_en
 from longctx.ci.bisect.measurements import Bisection, confirm
 from longctx.ci.bisect.posterior import Posterior
 from longctx.ci.bisect.report import step_line, write_result, write_round
-from longctx.ci.bisect.search import StepResult, expected_measurements, search
+from longctx.ci.bisect.search import StepResult, search
 from longctx.ci.checkpoint_dirs import CheckpointsError, StepReader, between
 from longctx.ci.launch import read_execution
 from longctx.ci.run_file import RunFileError, command_options, run_options, split_config
@@ -112,8 +113,8 @@ def _search(arguments: Arguments) -> int:
     bisection = Bisection(suite, steps, endpoints, confidence=confidence)
     parallel = suite.execution.parallel
     print_line(f"endpoints  {endpoints.evidence} over {endpoints.pairs} pairs")
-    most = expected_measurements(last, parallel=parallel)
-    print_line(f"searching  {last - 1} steps between them, about {most} to measure")
+    rounds = math.ceil(math.log(last, parallel + 1))
+    print_line(f"searching  {last - 1} steps between them, about {min(last - 1, rounds * parallel)} to measure")
 
     def note(results: Mapping[int, StepResult], posterior: Posterior, measured: Sequence[int]) -> None:
         verdicts = write_round(bisection, results, posterior)

@@ -54,10 +54,11 @@ def stored_answers(report: JsonReport, fingerprint: str, cases: Sequence[str], s
     journal.refresh()
     answers = {}
     for case in report.cases:
-        for index in range(max(samples, case.planned)) if case.id in cases else ():
-            key = sample_key(run.samples, case.version, run.seed, case.task, case.length, index)
-            if key in journal.entries:
-                answers[case.id, index] = journal.entries[key]
+        if case.id in cases:
+            for index in range(max(samples, case.planned)):
+                key = sample_key(run.samples, case.version, run.seed, case.task, case.length, index)
+                if key in journal.entries:
+                    answers[case.id, index] = journal.entries[key]
     return answers
 
 
@@ -69,20 +70,13 @@ def flipped(before: Answers, after: Answers) -> tuple[Flip, ...]:
     """Return the samples that both checkpoints answered and that have different scores."""
     flips = []
     for sample, entry in after.items():
-        known = before.get(sample)
+        known, outcome = before.get(sample), entry.outcome
         if known is not None and known.score != entry.score:
-            flips.append(_flip(known, entry))
+            flip = Flip(
+                case=entry.case, index=entry.index, expected=outcome.references,
+                depth=outcome.depths[0] if outcome.depths else None, before=known.score, after=entry.score,
+                answer_before=known.outcome.generation.text[:ANSWER_CHARACTERS],
+                answer_after=outcome.generation.text[:ANSWER_CHARACTERS],
+            )  # fmt: skip
+            flips.append(flip)
     return tuple(flips)
-
-
-def _flip(before: Entry, after: Entry) -> Flip:
-    return Flip(
-        case=after.case,
-        index=after.index,
-        expected=after.outcome.references,
-        depth=after.outcome.depths[0] if after.outcome.depths else None,
-        before=before.outcome.score.value,
-        after=after.outcome.score.value,
-        answer_before=before.outcome.generation.text[:ANSWER_CHARACTERS],
-        answer_after=after.outcome.generation.text[:ANSWER_CHARACTERS],
-    )

@@ -26,9 +26,8 @@ LEAST_DIFFERENCE_SHARE = 0.5
 class _Context:
     """Consecutive samples of a case that share a context; a single sample where none do."""
 
-    case: str
-    number: int
-    """The number of the context within the case."""
+    place: tuple[str, int]
+    """The case, and the number of the context within it."""
     loss: float
     """The sum of the samples' scores at the good endpoint, less that at the bad one."""
 
@@ -46,7 +45,8 @@ class TellingSamples:
         """Return the values of `--only-samples` for the first contexts, one for each case."""
         indices: dict[str, list[int]] = {}
         for context in self.contexts[:count]:
-            indices.setdefault(context.case, []).extend(self._indices(context))
+            for case, index in self._samples(context):
+                indices.setdefault(case, []).append(index)
         values = []
         for case, of_case in sorted(indices.items()):
             numbers = ",".join(map(str, sorted(of_case)))
@@ -57,7 +57,7 @@ class TellingSamples:
         """Return the answers of a step to the first contexts, up to the first one that it did not answer wholly."""
         losses = []
         for context in self.contexts[:count]:
-            samples = [(context.case, index) for index in self._indices(context)]
+            samples = self._samples(context)
             if any(sample not in step for sample in samples):
                 break
             lost = sum(good[sample] - step[sample] for sample in samples)
@@ -65,11 +65,12 @@ class TellingSamples:
         return Reading(losses=tuple(losses))
 
     def samples(self, count: int) -> int:
-        return sum(self.groups[context.case] for context in self.contexts[:count])
+        return sum(len(self._samples(context)) for context in self.contexts[:count])
 
-    def _indices(self, context: _Context) -> range:
-        group = self.groups[context.case]
-        return range(context.number * group, (context.number + 1) * group)
+    def _samples(self, context: _Context) -> list[tuple[str, int]]:
+        case, number = context.place
+        first, group = number * self.groups[case], self.groups[case]
+        return [(case, index) for index in range(first, first + group)]
 
 
 def telling_samples(
@@ -85,19 +86,16 @@ def telling_samples(
         losses[place] = losses.get(place, 0.0) + flip.before - flip.after
     sizes = [abs(loss) for loss in losses.values() if loss]
     least = LEAST_DIFFERENCE_SHARE * sum(sizes) / max(1, len(sizes))
-    worse, better = [], 0
-    for (case, number), loss in losses.items():
+    contexts = {} if earlier is None else {context.place: context for context in earlier.contexts}
+    better = 0
+    for place in sorted(losses, key=lambda place: stable_hash("telling", *place)):
+        loss = losses[place]
         if loss > 0 and loss >= least:
-            worse.append(_Context(case=case, number=number, loss=loss))
+            contexts.setdefault(place, _Context(place=place, loss=loss))
         elif loss < 0 and -loss >= least:
             better += 1
-    contexts = [] if earlier is None else list(earlier.contexts)
-    known = {(context.case, context.number) for context in contexts}
-    for context in sorted(worse, key=lambda context: stable_hash("telling", context.case, context.number)):
-        if (context.case, context.number) not in known:
-            contexts.append(context)
     votes = EndpointVotes(worse=len(contexts), better=better)
-    return TellingSamples(contexts=tuple(contexts), groups=groups, votes=votes)
+    return TellingSamples(contexts=tuple(contexts.values()), groups=groups, votes=votes)
 
 
 def edge_bounds(loss_points: float) -> Bounds:
@@ -180,20 +178,6 @@ class Bisection:
         return StepResult(reading=reading, pairs=self._telling.samples(reading.samples))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
-    """The last good step compared with the first bad one."""
-
-    difference: float | None = None
-    """Mean score of the bad step minus that of the good one, in points; None if they were not compared."""
-    interval: Interval | None = None
-    """Confidence interval of the difference, in points; None if they were not compared."""
-    pairs: int = 0
-    """Number of samples that both steps answered."""
-    reason: str = ""
-    """One line that says why they could not be compared."""
-
-
 # A second loss before or behind the edge is named from this probability on.
 HINT_PROBABILITY = 0.3
 
@@ -216,27 +200,33 @@ def other_losses(bisection: Bisection, edge: Edge) -> Iterator[OtherLoss]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Confirmation:
-    """Everything that was measured after the search itself."""
+    """The last good step compared with the first bad one."""
 
-    edge: Comparison
-    flips: tuple[Flip, ...]
-    """Samples that the last good and the first bad step score differently; none if one of them cannot be read."""
+    difference: float | None = None
+    """Mean score of the bad step minus that of the good one, in points; None if they were not compared."""
+    interval: Interval | None = None
+    """Confidence interval of the difference, in points; None if they were not compared."""
+    pairs: int = 0
+    """Number of samples that both steps answered."""
+    reason: str = ""
+    """One line that says why they could not be compared."""
+    flips: tuple[Flip, ...] = ()
+    """Samples that the two steps score differently; none if one of them cannot be read."""
 
 
 def confirm(bisection: Bisection, edge: Edge) -> Confirmation:
     """Compare the two steps of the edge, and read their flips."""
     good, bad = bisection.steps[edge.last_good], bisection.steps[edge.first_bad]
-    bounds, cases = edge_bounds(bisection.endpoints.loss_points), bisection.endpoints.cases
+    endpoints = bisection.endpoints
+    bounds = edge_bounds(endpoints.loss_points)
     try:
-        run = bisection.suite.compare(bad.path, good.path, bounds, cases=cases)
+        run = bisection.suite.compare(bad.path, good.path, bounds, cases=endpoints.cases)
         flips = flipped(bisection.answers(good), bisection.answers(bad))
     except CheckpointError as error:
-        return Confirmation(edge=Comparison(reason=str(error)), flips=())
+        return Confirmation(reason=str(error))
     gate = regression_gate(run.report)
     if gate is None:
-        comparison = Comparison(reason=run.reason or "the run compared nothing")
-    elif gate.measured is None or gate.interval is None:
-        comparison = Comparison(reason=gate.reason)
-    else:
-        comparison = Comparison(difference=gate.measured, interval=gate.interval, pairs=gate.samples)
-    return Confirmation(edge=comparison, flips=flips)
+        return Confirmation(reason=run.reason or "the run compared nothing", flips=flips)
+    if gate.measured is None or gate.interval is None:
+        return Confirmation(reason=gate.reason, flips=flips)
+    return Confirmation(difference=gate.measured, interval=gate.interval, pairs=gate.samples, flips=flips)

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from longctx.ci.bisect.journal_stats import Flip
 from longctx.ci.bisect.measurements import Bisection, Confirmation, other_losses
 from longctx.ci.bisect.posterior import Posterior
 from longctx.ci.bisect.search import Edge, StepResult, Verdict
@@ -18,10 +17,9 @@ from longctx.plugins.report.charts import Chart, Series, chart, value_axis
 from longctx.plugins.report.html.page import render
 
 SCHEMA = "longctx-bisect/1"
-MAX_FLIPS_SHOWN = 5
 # No model of histories is as certain as its own formulas.
 MOST_CERTAIN = 0.999
-SHOWN_CHARACTERS = 60
+MOST_FLIPS = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,14 +46,14 @@ class StepVerdict:
 def _verdicts(bisection: Bisection, results: Mapping[int, StepResult], posterior: Posterior) -> dict[int, StepVerdict]:
     verdicts, loss = {}, bisection.endpoints.loss_points
     for position, result in results.items():
-        step = bisection.steps[position]
+        step, reading = bisection.steps[position], result.reading
         verdict = StepVerdict(step=step.number, checkpoint=str(step.path), verdict="skipped", reason=result.reason)
-        if result.reading is not None:
+        if reading is not None:
             mean, low, high = posterior.share(position, bisection.confidence)
             probability = float(posterior.lost[position])
             verdict = replace(
                 verdict, verdict="bad" if probability > 0.5 else "good", bad_probability=round(probability, 6),
-                difference=-loss * mean, interval=(-loss * high, -loss * low), lost=sum(result.reading.losses),
+                difference=-loss * mean, interval=(-loss * high, -loss * low), lost=sum(reading.losses),
                 pairs=result.pairs,
             )  # fmt: skip
         verdicts[position] = verdict
@@ -73,7 +71,7 @@ def write_round(
 
 def write_result(bisection: Bisection, edge: Edge, confirmation: Confirmation | None) -> list[str]:
     """Write all files for the last time, and return the final lines; without a confirmation nothing is shown."""
-    steps = bisection.steps
+    steps, posterior = bisection.steps, edge.posterior
     more: dict[str, Any] = {
         "ended": True, "first_bad": None, "last_good": None, "probability": None, "range": None, "most_likely": None,
         "found": None, "not_measured": _unmeasured_count(bisection, edge),
@@ -97,11 +95,18 @@ def write_result(bisection: Bisection, edge: Edge, confirmation: Confirmation | 
             "monotone": not edge.dips,
             "dips": [[steps[position].number for position in dip] for dip in edge.dips],
             "skipped": [steps[position].number for position in edge.skipped],
-            "edge": None if confirmation.edge.difference is None else asdict(confirmation.edge),
+            "edge": _edge(confirmation),
             "flips": [asdict(flip) for flip in confirmation.flips],
         }
-    _write(bisection, _verdicts(bisection, edge.results, edge.posterior), more | {"words": lines})
+    _write(bisection, _verdicts(bisection, edge.results, posterior), more | {"words": lines})
     return lines
+
+
+def _edge(confirmation: Confirmation) -> Mapping[str, Any] | None:
+    """Return the comparison of the two steps without their flips; None if they were not compared."""
+    fields = asdict(confirmation)
+    fields.pop("flips")
+    return None if confirmation.difference is None else fields
 
 
 def _write(bisection: Bisection, verdicts: Mapping[int, StepVerdict], more: Mapping[str, Any]) -> None:
@@ -158,25 +163,25 @@ def _files(bisection: Bisection) -> str:
 
 
 def _final_lines(bisection: Bisection, edge: Edge, confirmation: Confirmation) -> list[str]:
-    steps, verdict = bisection.steps, confirmation.edge
+    steps, difference = bisection.steps, confirmation.difference
     lines = [_result_line(bisection, edge)]
     for dip in edge.dips:
-        lines.append(
-            f"not monotone: bad from {steps[dip.first_bad].number} on (good at {steps[dip.last_good].number}), "
-            f"good again at {steps[dip.good_again].number}; the loss of {steps[-1].name} begins later"
-        )
-    if verdict.difference is None or verdict.interval is None:
-        lines.append(f"the two steps were not compared: {verdict.reason}")
+        good, bad, again = (steps[position].number for position in dip)
+        later = f"good again at {again}; the loss of {steps[-1].name} begins later"
+        lines.append(f"not monotone: bad from {bad} on (good at {good}), {later}")
+    if difference is None or confirmation.interval is None:
+        lines.append(f"the two steps were not compared: {confirmation.reason}")
     else:
-        low, high = verdict.interval
-        found = f"{verdict.difference:+.1f} [{low:+.1f}, {high:+.1f}] over {verdict.pairs} pairs"
+        low, high = confirmation.interval
+        found = f"{difference:+.1f} [{low:+.1f}, {high:+.1f}] over {confirmation.pairs} pairs"
         lines.append(f"between them {found}, of {-bisection.endpoints.loss_points:+.1f} between the endpoints")
     for before, after, probability in other_losses(bisection, edge):
-        lines.append(
-            f"perhaps two losses: another one from step {before.number} to {after.number}, "
-            f"{_percent(probability)}; search it with --good {before.path} --bad {after.path}"
-        )
-    lines += _flip_lines(confirmation.flips)
+        place = f"another one from step {before.number} to {after.number}, {_percent(probability)}"
+        lines.append(f"perhaps two losses: {place}; search it with --good {before.path} --bad {after.path}")
+    flips = confirmation.flips
+    if flips:
+        worse = sum(flip.after < flip.before for flip in flips)
+        lines.append(f"flipped samples: {worse} worse, {len(flips) - worse} better")
     for position, result in sorted(edge.results.items()):
         if result.reason:
             lines.append(f"skipped step {steps[position].number}: {result.reason}")
@@ -184,18 +189,6 @@ def _final_lines(bisection: Bisection, edge: Edge, confirmation: Confirmation) -
     if unmeasured:
         lines.append(f"not measured: {unmeasured} of {len(steps)} steps; a dip among them goes unnoticed")
     lines.append(f"written: {_files(bisection)}")
-    return lines
-
-
-def _flip_lines(flips: Sequence[Flip]) -> list[str]:
-    if not flips:
-        return []
-    worse = [flip for flip in flips if flip.after < flip.before]
-    lines = [f"flipped samples: {len(worse)} worse, {len(flips) - len(worse)} better, for example"]
-    for flip in worse[:MAX_FLIPS_SHOWN]:
-        depth = "" if flip.depth is None else f" at depth {flip.depth:.2f}"
-        expected, answer = ", ".join(flip.expected)[:SHOWN_CHARACTERS], flip.answer_after[:SHOWN_CHARACTERS]
-        lines.append(f"    {flip.case} sample {flip.index}{depth}: expected {expected!r}, now {answer!r}")
     return lines
 
 
@@ -217,68 +210,34 @@ def _result_line(bisection: Bisection, edge: Edge) -> str:
 
 
 def _chart(bisection: Bisection, verdicts: Mapping[int, StepVerdict]) -> Chart:
-    loss = bisection.endpoints.loss_points
-    shown: dict[int, tuple[Verdict, float | None, Interval | None]] = {0: ("good", 0.0, None)}
-    for position, verdict in sorted(verdicts.items()):
-        shown[position] = verdict.verdict, verdict.difference, verdict.interval
-    shown[bisection.last] = "bad", -loss, bisection.endpoints.interval
+    steps, endpoints = bisection.steps, bisection.endpoints
+    good, bad, loss = steps[0], steps[-1], endpoints.loss_points
+    shown = [
+        StepVerdict(step=good.number, checkpoint=str(good.path), verdict="good", difference=0.0),
+        *(verdict for _, verdict in sorted(verdicts.items())),
+        StepVerdict(
+            step=bad.number, checkpoint=str(bad.path), verdict="bad", difference=-loss, interval=endpoints.interval
+        ),
+    ]
     series = Series(
         name="points of difference from the good endpoint",
-        values=tuple(difference for _, difference, _ in shown.values()),
-        intervals=tuple(interval for _, _, interval in shown.values()),
+        values=tuple(verdict.difference for verdict in shown),
+        intervals=tuple(verdict.interval for verdict in shown),
         threshold=-loss / 2,
-        verdicts=tuple("fail" if verdict == "bad" else "pass" for verdict, _, _ in shown.values()),
+        verdicts=tuple("fail" if verdict.verdict == "bad" else "pass" for verdict in shown),
     )
-    labels = [str(bisection.steps[position].number) for position in shown]
+    labels = [str(verdict.step) for verdict in shown]
     return chart(series.name, [series], labels, value_axis(series))
-
-
-MOST_FLIPS = 200
-LEFT_OUT = ("    ", "flipped samples", "written: ")
-"""The beginnings of lines for the terminal that the page shows in another way."""
 
 
 def _page(document: Mapping[str, Any], chart: Chart) -> str:
     search = visible_data(document)
-    first_bad, last_good = search.get("first_bad"), search.get("last_good")
-    is_step = search.get("range") is None
-    names = ("last good", "first bad") if is_step else ("good", "bad")
-    marks = {} if first_bad is None else dict(zip((last_good, first_bad), names, strict=True))
-    rows = []
-    for step in sorted(search["steps"], key=lambda step: step["step"]):
-        low, high = step["interval"] or (None, None)
-        bad = step["bad_probability"]
-        rows.append(
-            {
-                "step": step["step"],
-                "mark": marks.get(step["step"], ""),
-                "verdict": step["verdict"],
-                "probability": "-" if bad is None else _percent(max(bad, 1 - bad)),
-                "difference": "-" if step["difference"] is None else f"{step['difference']:+.1f}",
-                "interval": "-" if low is None else f"{low:+.1f} to {high:+.1f}",
-                "pairs": step["pairs"],
-                "note": step["reason"] or step["checkpoint"],
-            }
-        )
+    first_bad = search.get("first_bad")
+    marks = {}
+    if first_bad is not None:
+        names = ("last good", "first bad") if search["range"] is None else ("good", "bad")
+        marks = dict(zip((search["last_good"], first_bad), names, strict=True))
     return render(
-        "bisect.html.j2",
-        title=f"Bisection: {search['cases'][0]}",
-        search=search,
-        is_finished=bool(marks),
-        is_shown=not search["ended"] or bool(marks),
-        probability="" if not marks else _percent(search["probability"]),
-        lines=[line for line in search.get("words", ()) if not line.startswith(LEFT_OUT)],
-        chart=chart,
-        steps=rows,
-        flips=[
-            {
-                "name": f"{flip['case']} sample {flip['index']}",
-                "direction": "worse" if flip["after"] < flip["before"] else "better",
-                "expected": ", ".join(flip["expected"]),
-                "before": flip["answer_before"] or "(empty)",
-                "after": flip["answer_after"] or "(empty)",
-            }
-            for flip in search.get("flips", ())[:MOST_FLIPS]
-        ],
-        more_flips=max(0, len(search.get("flips", ())) - MOST_FLIPS),
-    )
+        "bisect.html.j2", title=f"Bisection: {search['cases'][0]}", search=search, chart=chart, marks=marks,
+        percent=_percent, most_flips=MOST_FLIPS,
+    )  # fmt: skip

@@ -138,16 +138,6 @@ def search(last: int, steps: Steps, *, confidence: float, parallel: int = 1) -> 
     return _Search(last, steps, confidence, parallel).run()
 
 
-def expected_measurements(last: int, *, parallel: int = 1) -> int:
-    """Return about how many steps `search` measures in a history with one clear loss."""
-    unmeasured, measurements = last - 1, 0
-    while unmeasured > 0:
-        cuts = len({unmeasured * number // (parallel + 1) for number in range(1, parallel + 1)})
-        measurements += cuts
-        unmeasured = unmeasured - 1 - (unmeasured - 1) // 2 if cuts == 1 else -(-(unmeasured - cuts) // (cuts + 1))
-    return measurements
-
-
 class _Search:
     def __init__(self, last: int, steps: Steps, confidence: float, parallel: int):
         self._last = last

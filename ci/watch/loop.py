@@ -350,8 +350,7 @@ def _counts(measurements: Sequence[WatchedCheckpoint]) -> str:
     """Return how many checkpoints have each verdict, with their steps unless they pass, the best verdict first."""
     by_word: dict[str, list[str]] = {word: [] for word in (*reversed(SEVERITY), "gone")}
     for measurement in measurements:
-        word = measurement.verdict if measurement.counts else "gone"
-        by_word[word].append(str(measurement.step))
+        by_word[measurement.verdict if measurement.counts else "gone"].append(str(measurement.step))
     texts = []
     for word, steps in by_word.items():
         if steps:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from benchmarks import bisect_chains
 from longctx.ci.bisect.posterior import EndpointVotes, Posterior, Reading
-from longctx.ci.bisect.search import Edge, Request, StepResult, expected_measurements, search
+from longctx.ci.bisect.search import Edge, Request, StepResult, search
 
 # Sixteen telling samples do not make a loss of one in 78 steps certain to 99 %.
 SAMPLES = 24
@@ -64,10 +64,6 @@ def test_a_clear_loss_gives_its_step_with_a_probability_near_one(
     assert max(map(len, series.rounds), default=0) <= parallel
     measured = [request.position for requests in series.rounds for request in requests]
     assert len(set(measured)) <= 4 + parallel * (2 + np.log2(length))
-
-
-def test_expected_measurements_grow_with_the_logarithm_of_the_series() -> None:
-    assert [expected_measurements(last) for last in (1, 2, 3, 63, 1023)] == [0, 1, 2, 6, 10]
 
 
 @settings(deadline=None)
