@@ -198,10 +198,7 @@ def test_running_out_of_memory_reports_the_length_and_the_remedy(
         raise error
 
     monkeypatch.setattr(engine.forward.model, "forward", fail)
-    message = (
-        r"out of memory on cpu with a prompt of 90 tokens, in a batch of 2 and "
-        r"chunks of 128(: 9 bytes more were requested)?; use --batch-size 1, shorter --lengths, "
-    )
+    message = "out of memory on cpu with a prompt of 90 tokens; use --batch-size 1, shorter --lengths, "
     with pytest.raises(EngineError, match=message) as raised:
         list(engine.generate([random_prompt(90), random_prompt(20)]))
     assert raised.value.__cause__ is error
@@ -225,15 +222,10 @@ def failing_above(engine: HfEngine, monkeypatch: pytest.MonkeyPatch, positions: 
     ("settings", "rows", "lengths", "message"),
     [
         # A smaller batch may answer differently at near ties, so it must be chosen for the whole run.
-        ({"batch_size": 4}, 2, (30, 31, 32), r"3 prompts of up to 32 tokens, in a batch of 4 .*; use --batch-size 2, "),
-        ({"prefill_chunk": "whole"}, 99, (600,), r"alone and whole: .*; use --prefill-chunk 512, shorter --lengths"),
-        (
-            {"prefill_chunk": "521"},
-            99,
-            (521,),
-            r"a prompt of 521 tokens, alone and chunks of 521: .* --prefill-chunk 512",
-        ),
-        ({"prefill_chunk": "512"}, 0, (600,), r"chunks of 512: 20.00 MiB more were requested; use shorter --lengths, "),
+        ({"batch_size": 4}, 2, (30, 31, 32), "3 prompts of up to 32 tokens; use --batch-size 2, "),
+        ({"prefill_chunk": "whole"}, 99, (600,), "600 tokens; use --prefill-chunk 512, shorter --lengths"),
+        ({"prefill_chunk": "521"}, 99, (521,), "a prompt of 521 tokens; use --prefill-chunk 512"),
+        ({"prefill_chunk": "512"}, 0, (600,), "600 tokens; use shorter --lengths, "),
     ],
 )
 def test_memory_that_runs_out_is_an_error_with_the_size_to_use(
