@@ -53,8 +53,7 @@ class Engines:
         """Return False if loading the engine of a model would release another one."""
         if self._turn is not None:
             return self._turn.is_served(role)
-        others = [each for each, engine in self._loaded.items() if each != role and isinstance(engine, Releasable)]
-        return role in self._loaded or not others
+        return role in self._loaded or not (self._loaded and self.run.is_in_turn)
 
     def load(self, role: ModelRole) -> Engine:
         """Return the engine of a model; raise EngineError, the same one at every call."""
@@ -69,7 +68,7 @@ class Engines:
                 self._loaded.clear()
         if role not in self._loaded:
             for other, engine in list(self._loaded.items()):
-                if isinstance(engine, Releasable):
+                if self.run.is_in_turn and isinstance(engine, Releasable):
                     engine.release()
                     del self._loaded[other]
             run = self.run
