@@ -132,8 +132,8 @@ def test_without_a_directory_everything_is_generated() -> None:
     corpora = load_corpora(None)
     assert set(corpora.sources.values()) == {"archive"}
     assert (corpora.haystack[5], len(corpora.haystack)) == (prose.sentence(5), prose.SENTENCES)
-    assert corpora.squad is one_hop_paragraphs(0)
-    assert corpora.hotpot is two_hop_paragraphs(0)
+    assert corpora.squad is one_hop_paragraphs()
+    assert corpora.hotpot is two_hop_paragraphs()
 
 
 def test_missing_files_are_replaced_by_generated_text_and_named_so(write: Write, tmp_path: Path) -> None:

@@ -9,16 +9,14 @@ from longctx.fixtures.corpora.synthetic.passage_questions import (
     one_hop_paragraphs,
     two_hop_paragraphs,
 )
-from longctx.fixtures.corpora.synthetic.world import Entity, World
+from longctx.fixtures.corpora.synthetic.world import Entity
 from longctx.fixtures.words import contains_words
-
-WORLD = World(0)
 
 
 @pytest.fixture(params=[one_hop_paragraphs, two_hop_paragraphs], ids=["one hop", "two hops"])
 def questions(request: pytest.FixtureRequest) -> ParagraphQuestions:
     """One of the sets, built on first use rather than while tests are collected."""
-    built = request.param(0)
+    built = request.param()
     assert isinstance(built, ParagraphQuestions)
     return built
 
@@ -53,22 +51,22 @@ def test_the_answer_stands_in_the_last_gold_paragraph_and_not_in_the_question(qu
 
 
 def test_one_hop_names_the_subject_of_its_paragraph() -> None:
-    questions = one_hop_paragraphs(0)
+    questions = one_hop_paragraphs()
     for question in sample(questions, 1000):
         (gold,) = question.gold
-        name = WORLD.name(subject_of(question)).lower()
+        name = subject_of(question).name.lower()
         assert name in question.question.lower()
         assert name in questions.paragraphs[gold].lower()
 
 
 def test_two_hops_need_both_paragraphs() -> None:
     """The first paragraph names the person but hardly ever the answer; the second does not name the work."""
-    questions = two_hop_paragraphs(0)
+    questions = two_hop_paragraphs()
     # A book may appear in the year of its author's death.
     answered_at_once = 0
     for question in sample(questions, 1000):
         work, person = (questions.paragraphs[place] for place in question.gold)
-        name, maker = WORLD.name(subject_of(question)), WORLD.name(WORLD.maker(subject_of(question)))
+        name, maker = subject_of(question).name, subject_of(question).maker.name
         assert name in question.question
         assert name.lower() in work.lower()
         assert name not in person

@@ -7,11 +7,10 @@ import pytest
 from longctx.fixtures.corpora.schema import Passage, PassageQuestion
 from longctx.fixtures.corpora.synthetic.archive import archive_set
 from longctx.fixtures.corpora.synthetic.keyed_random import KeyedRandom
-from longctx.fixtures.corpora.synthetic.world import Entity, World, facts_of
+from longctx.fixtures.corpora.synthetic.world import Entity, facts_of
 from longctx.fixtures.scoring.synthetic import Evidence, citation_score, split_items, split_sentences
 from longctx.fixtures.words import contains_words
 
-WORLD = World(0)
 RAG = ("nq", "triviaqa", "popqa", "hotpotqa")
 CITED = ("asqa", "qampari")
 # About 4K tokens.
@@ -48,10 +47,10 @@ def test_an_oracle_that_reads_the_fact_base_answers_every_question(
         stated = frozenset[str]().union(*(passage.facts for passage in question.gold))
         assert facts <= stated
         named = [subject_and_relation(fact) for fact in facts if not fact.endswith(".byname")]
-        known = [facts_of(WORLD, subject)[relation] for subject, relation in named]
+        known = [facts_of(subject)[relation] for subject, relation in named]
         if name == "popqa":
             entity, _ = subject_and_relation(next(iter(facts)))
-            assert is_right(WORLD.name(entity), question)
+            assert is_right(entity.name, question)
             assert known[0].value in question.question
         else:
             assert any(is_right(fact.value, question) for fact in known)

@@ -6,9 +6,6 @@ from collections import Counter
 import pytest
 
 from longctx.fixtures.corpora.synthetic.archive import SHAPES, _things_and_matters, archive_set
-from longctx.fixtures.corpora.synthetic.world import World
-
-WORLD = World(0)
 
 
 def test_a_ranking_has_as_many_passages_of_each_label() -> None:
@@ -44,7 +41,7 @@ def test_sets_are_balanced_distinct_and_of_the_published_sizes(name: str) -> Non
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_the_class_rule_gives_every_label(name: str) -> None:
-    things, matters = _things_and_matters(WORLD, name)
+    things, matters = _things_and_matters(name)
     group_of = {noun: group for group, nouns in enumerate(things) for noun in nouns}
     assert len(group_of) == sum(map(len, things)), "a thing of two groups"
     for shot in archive_set(name).test[:100]:
