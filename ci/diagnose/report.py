@@ -23,7 +23,7 @@ from longctx.plugins.report.tables import Cell, Row, Table, plural
 
 SCHEMA = "longctx-diagnosis/1"
 MOST_TENSORS, TERMINAL_TENSORS, MOST_FORMS = 30, 12, 2
-TEXT_PARTS = ("chat template", "tokenizer", "special tokens")
+TEXT_PARTS = ("chat template", "tokenizer")
 # Forms that differ in such numbers alone, as by layer, are one line.
 NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?(?:e[-+]?[0-9]+)?")
 # The robust z at which a colour begins.

@@ -14,11 +14,10 @@ from longctx.fixtures.checkpoints.safetensors import CheckpointError
 from longctx.fixtures.cli import print_line
 from longctx.fixtures.diagnosis.cause import FEWEST_TELLING, find_cause
 from longctx.fixtures.diagnosis.exchange import Exchanger
-from longctx.fixtures.diagnosis.setting_changes import DiagnosisError
 from longctx.fixtures.diagnosis.static import compare_files
 from longctx.fixtures.lengths import LengthError, parse_length
 from longctx.fixtures.outside_files import expanded, read_outside
-from longctx.fixtures.records.errors import EngineError
+from longctx.fixtures.records.errors import DiagnosisError, EngineError
 from longctx.fixtures.records.report import JsonReport, parse_report
 from longctx.fixtures.tasks import TASKS
 from longctx.fixtures.tasks.task import CannotFit, Task
