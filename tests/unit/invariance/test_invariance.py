@@ -14,7 +14,7 @@ from longctx.fixtures.invariance.hf_check import (
     _float32_tolerance,
     _half_precision_tolerance,
     check_hf_engine,
-    first_difference,
+    compare,
 )
 from longctx.fixtures.records import PropertyFinding
 from longctx.fixtures.records.results import PropertyName
@@ -87,11 +87,11 @@ def test_a_flip_at_a_near_tie_is_no_difference_in_half_precision_and_one_beyond_
     reference = torch.tensor([[1.0, 0.99, -3.0]])
     tolerance = _half_precision_tolerance(reference, reference + torch.tensor([[0.02, -0.02, 0.01]]))
     flipped = torch.tensor([[0.98, 1.0, -3.0]])
-    assert first_difference(reference, flipped, tolerance) is None
+    assert compare(reference, flipped, tolerance).step is None
     clear = torch.tensor([[1.1, 0.99, -3.0]])
-    assert first_difference(clear, flipped, tolerance) is not None
+    assert compare(clear, flipped, tolerance).step == 0
 
 
 def test_nan_is_a_difference() -> None:
     reference = torch.ones(2, 5)
-    assert first_difference(reference, reference * float("nan"), _float32_tolerance(reference)) is not None
+    assert compare(reference, reference * float("nan"), _float32_tolerance(reference)).step == 0
