@@ -168,7 +168,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     by_size: dict[int, Answers] = {}
     are_same = []
     with tempfile.TemporaryDirectory() as work:
-        parsed.questions = () if parsed.tasks else ("--tasks", str(write_questions(Path(work), max(parsed.samples))))
+        parsed.questions = (
+            () if parsed.tasks else ("--tasks-file", str(write_questions(Path(work), max(parsed.samples))))
+        )
         parsed.tasks = parsed.tasks or QUESTIONS
         for batch_size in parsed.batch_sizes:
             by_size[batch_size], is_same = measure(batch_size, parsed, Path(work))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from longctx.fixtures.installation import CASES_DIRECTORY
-from longctx.fixtures.tasks import find_tasks_files, known_families, required_scores, split_tasks
+from longctx.fixtures.tasks import find_tasks_files, known_families, required_scores
 from longctx.plugins.config.invocation import pytest_command
 from longctx.plugins.config.options import Option, declare, refused_option
 from longctx.plugins.thresholds.records import SHIPPED, Thresholds, ThresholdsError, load_thresholds
@@ -26,13 +26,11 @@ INVARIANCE = "--invariance"
 def suite_thresholds(path: Path, options: Sequence[str]) -> Thresholds:
     """Return a thresholds file as runs with these pytest options read it; raise ThresholdsError."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument("--tasks")
     parser.add_argument("--tasks-file")
     parser.add_argument("--suite")
     parsed, _ = parser.parse_known_args(options)
     try:
-        _, given = split_tasks(parsed.tasks, parsed.tasks_file, Path.cwd())
-        files = find_tasks_files(given, Path.cwd(), suite=parsed.suite)
+        files = find_tasks_files(parsed.tasks_file, Path.cwd(), suite=parsed.suite)
         families, required = known_families(files), required_scores(files)
     except ValueError as error:
         raise ThresholdsError(str(error)) from error

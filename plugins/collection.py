@@ -17,7 +17,7 @@ from longctx.fixtures.cli import ERROR_CHARACTERS, print_line
 from longctx.fixtures.installation import CASES_DIRECTORY
 from longctx.fixtures.records import Case
 from longctx.fixtures.shown_text import known_names, one_line, shown_columns, visible_line, wrapped
-from longctx.fixtures.tasks import SUITES, TASKS, split_tasks
+from longctx.fixtures.tasks import SUITES, TASKS, split_names
 from longctx.plugins.config.invocation import SHORT_ID, ConfigError, Invocation
 from longctx.plugins.config.options import OUTPUT_FILES, REMOVED, SUITE_OPTIONS, declare, removed_option, unknown_option
 from longctx.plugins.config.resolve import CONFIG_ERRORS, check_values, resolve
@@ -57,12 +57,8 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     option = config.option
     directory = Path(config.invocation_params.dir)
-    names, files = split_tasks(option.tasks, option.tasks_file, directory)
-    if files != option.tasks_file:
-        print_line(f"note: --tasks selects tasks by name; read as --tasks-file {files}")
-    option.tasks_file, option.tasks = files, ",".join(names) or None
-    suites = {TASKS[name].suite if name in TASKS else name for name in names}
-    if len(suites) == 1 and suites.issubset(SUITES) and option.suite is None and files is None:
+    suites = {TASKS[name].suite if name in TASKS else name for name in split_names(option.tasks)}
+    if len(suites) == 1 and suites.issubset(SUITES) and option.suite is None and option.tasks_file is None:
         (option.suite,) = suites
     if option.output:
         for name, file in OUTPUT_FILES.items():

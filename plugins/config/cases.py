@@ -138,6 +138,8 @@ def with_named_tasks(run: Run, names: Sequence[str]) -> Run:
         others = f"the suite {run.options.suite} has no {task.name} at these lengths; give --suite {task.suite}"
         raise ConfigError(f"--tasks: {others}")
     hint = known_names(unknown[0], known, listed_by="longctx tasks")
+    if unknown[0].endswith(".toml"):
+        hint = "give files with --tasks-file"
     raise ConfigError(f"--tasks: unknown {unknown[0]!r}; {hint}")
 
 

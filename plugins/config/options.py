@@ -261,9 +261,9 @@ OPTIONS: tuple[Option, ...] = (
         help="tasks to run: ruler, helmet, all (these two), frontier, "
         f"{', '.join(SHIPPED_SUITES)}, or a suite of --tasks-file",
         shown_default="all, or the suites of --tasks-file"),
-    Option(flag="--tasks", kind="perhaps path", is_list=True, metavar="NAMES",
+    Option(flag="--tasks", kind="text", is_list=True, metavar="NAMES",
         help="tasks, categories or suites to measure, such as niah_single_1,vt; longctx tasks lists them",
-        shown_default="all", measure="use task_names, or tasks_file for files"),
+        shown_default="all", measure="use task_names"),
     Option(flag="--tasks-file", kind="perhaps path", is_list=True, metavar="FILE",
         help="TOML files with your own question sets, with commas between them, or a folder with samples that RULER's "
         "scripts or lm-eval prepared; without --suite the run has only their cases"),

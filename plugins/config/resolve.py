@@ -36,7 +36,7 @@ from longctx.fixtures.tasks import (
     known_families,
     required_scores,
     shipped_suite,
-    split_tasks,
+    split_names,
 )
 from longctx.fixtures.tasks.prompt_files import PromptsError
 from longctx.fixtures.tasks.task import CannotFit
@@ -162,8 +162,7 @@ def describe_run(
         **(loaded or {}),
     )
     run = select_cases(options, checkpoint, materials, thresholds)
-    names = () if arguments.tasks is None else split_tasks(arguments.tasks, None, invocation.directory)[0]
-    run = with_named_tasks(run, names)
+    run = with_named_tasks(run, split_names(arguments.tasks))
     if options.budget_minutes is not None:
         run = replace(run, deadline=started + 60 * options.budget_minutes)
     return run, materials

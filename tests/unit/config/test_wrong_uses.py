@@ -67,7 +67,8 @@ WRONG = {
     # Selections.
     f"--model {CKPT} --tasks niah_sngle_1": "--tasks: unknown 'niah_sngle_1'; did you mean 'niah_single_1'?",
     f"--model {CKPT} --tasks vt,": "--tasks: unknown ''",
-    f"--model {CKPT} --tasks own.toml": "own.toml: no such file; give a TOML file",
+    f"--model {CKPT} --tasks own.toml": "--tasks: unknown 'own.toml'; give files with --tasks-file",
+    f"--model {CKPT} --tasks-file own.toml": "own.toml: no such file; give a TOML file",
     f"--model {CKPT} --tasks-file vt": "--tasks-file: ",
     f"--model {CKPT} --lengths 4k --suite ruler --tasks rerank_msmarco": "--tasks: ",
     f"--model {CKPT} --lengths 256 --tasks cwe": "cwe at 256 tokens cannot fit",
