@@ -77,34 +77,38 @@ def load(source: Source, reading: Reading, *, role: str) -> Results:
     lower = set()
     for place, own in _newest(files, name, notes).items():
         metric = _metric(place[0], own, reading, name)
+        scored = [sample for sample in own if metric in sample.scores]
         is_lower = reading.lower_is_better or metric.partition(",")[0].lower() in LOWER_IS_BETTER
-        known: dict[str, Sample] = {}
-        attempts: dict[str, list[Sample]] = defaultdict(list)
-        twins: dict[str, dict[int | str, int]] = defaultdict(dict)
-        for sample in own:
-            if metric in sample.scores:
-                share = _share(sample, metric, reading, name)
-                sample.score = 1 - share if is_lower else share
-                identity = sample.key
-                if sample.document:
-                    # Equal documents are numbered.
-                    number = twins[identity].setdefault(sample.id, len(twins[identity]))
-                    identity = f"{identity} {number}"
-                if known.setdefault(identity, sample) is not sample:
-                    attempts[identity].append(sample)
-        for identity, others in attempts.items():
-            first = known[identity]
-            scores = {sample.repeat: sample.score for sample in (first, *others)}
-            if len(scores) <= len(others):
-                raise ResultsError(f"{name}: sample {first.id} of {place[0]} occurs twice; remove one of them")
-            first.score = fmean(scores.values())
-        if known:
-            samples[place] = known
+        for sample in scored:
+            share = _share(sample, metric, reading, name)
+            sample.score = 1 - share if is_lower else share
+        if scored:
+            samples[place] = _by_identity(scored, name)
             lower |= {metric} if is_lower else set()
     if not samples:
         raise ResultsError(f"{name}: has no scored sample; {WRITTEN}")
     notes += [f"{name}: less is better of {metric}, so what is missing to the worst counts" for metric in sorted(lower)]
     return Results(name=name, kind=kind, samples=samples, notes=notes)
+
+
+def _by_identity(samples: Sequence[Sample], name: str) -> dict[str, Sample]:
+    """Return the samples of a task by identity, each with the mean of its attempts; raise ResultsError for a twin."""
+    attempts: dict[str, dict[int | str, Sample]] = defaultdict(dict)
+    numbers: dict[str, dict[int | str, int]] = defaultdict(dict)
+    for sample in samples:
+        identity = sample.key
+        if sample.document:
+            # Equal documents are numbered.
+            own = numbers[identity]
+            identity = f"{identity} {own.setdefault(sample.id, len(own))}"
+        if attempts[identity].setdefault(sample.repeat, sample) is not sample:
+            raise ResultsError(f"{name}: sample {sample.id} of {sample.task} occurs twice; remove one of them")
+    known = {}
+    for identity, repeats in attempts.items():
+        first, *_ = repeats.values()
+        first.score = fmean(sample.score for sample in repeats.values())
+        known[identity] = first
+    return known
 
 
 def _paths(source: str | Path, role: str) -> list[Path]:
@@ -131,11 +135,12 @@ def _files(paths: Sequence[Path], name: str, notes: list[str]) -> tuple[str, dic
         with errors_as(ResultsError, path, "write it again"):
             rows = _rows(path)
             place, first = next(rows, ("", None))
-            keys = (first if isinstance(first, dict) else {}).keys()
+            keys = set(first) if isinstance(first, dict) else set()
             kind = next((name for name, (needed, _) in FORMATS.items() if keys >= {*needed.split()}), None)
             if kind is not None:
+                _, read = FORMATS[kind]
                 content = Content(path=path, first=first, rows=chain([(place, first)], rows), notes=notes)
-                if samples := list(FORMATS[kind][1](content)):
+                if samples := list(read(content)):
                     files[kind][path] = samples
     if "longctx report" in files:
         # A run writes both, and the report knows more of it.
@@ -159,8 +164,6 @@ def _rows(path: Path) -> Iterator[tuple[str, Any]]:
         data = read_outside(path, limit_bytes=LIMIT_BYTES)
     except OSError as error:
         raise ResultsError(f"{path}: cannot be read ({error.strerror or error}); {WRITTEN}") from error
-    if path.suffix in (".gz", ".zst", ".xz", ".bz2"):
-        raise ResultsError(f"{path}: is compressed; unpack it first")
     text = data.lstrip()
     if not text:
         raise ResultsError(f"{path}: is empty; {WRITTEN}")
@@ -192,13 +195,12 @@ def _csv_rows(path: Path, text: str) -> Iterator[tuple[str, object]]:
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
     try:
         names = [name.strip().lower() for name in next(reader)]
-        if twice := [name for name in names if names.count(name) > 1]:
-            raise ResultsError(f"{path}: has several columns {twice[0]!r}; keep one of them")
         for values in filter(None, reader):
-            where = f", line {reader.line_num}"
-            if len(values) != len(names):
-                raise ResultsError(f"{path}{where}: {len(values)} columns, not {len(names)}; write a value for each")
-            yield where, dict(zip(names, values, strict=True))
+            where, row = f", line {reader.line_num}", dict(zip(names, values, strict=False))
+            if len(row) != len(names) or len(values) != len(names):
+                fault = f"{len(values)} columns, not {len(set(names))} of different names"
+                raise ResultsError(f"{path}{where}: {fault}; write a value for each")
+            yield where, row
     except csv.Error as error:
         raise ResultsError(f"{path}, line {reader.line_num}: no CSV ({error}); write it again") from error
 
@@ -231,30 +233,24 @@ def _newest(files: Mapping[Path, Sequence[Sample]], name: str, notes: list[str])
     chosen: dict[Place, list[Sample]] = defaultdict(list)
     known: dict[tuple[Place, str, str], Path] = {}
     older = set()
-    names: dict[str, str] = {}
-    for path, samples in files.items():
+    for path in sorted(files, key=lambda path: files[path][0].stamp, reverse=True):
+        samples = files[path]
         unnamed = path.name.partition(".")[0] if len(files) > 1 else ALL
         for sample in samples:
-            task = unnamed if sample.task in (None, "") else str(sample.task)
-            sample.task = shown_task(task)
-            if names.setdefault(sample.task, task) != task:
-                raise ResultsError(f"{name}: tasks {names[sample.task]} and {task} are shown alike; rename one")
-    for path, samples in sorted(files.items(), key=lambda file: file[1][0].stamp, reverse=True):
-        # A single file has no others to know.
-        compared = samples if len(files) > 1 else ()
-        keys = {(sample.place, sample.key, str(sample.repeat)) for sample in compared}
+            sample.task = shown_task(unnamed if sample.task in (None, "") else str(sample.task))
+        keys = {(sample.place, sample.key, str(sample.repeat)) for sample in samples}
         twin = next((key for key in keys if key in known), None)
         if twin is None:
             known |= dict.fromkeys(keys, path)
         elif files[known[twin]][0].stamp != samples[0].stamp:
-            older.add(path)
+            older.add(str(path))
         else:
             raise ResultsError(f"{name}: {twin[0][0]} is in {known[twin]} and in {path}; name the files of one run")
     for path, samples in files.items():
-        for sample in () if path in older else samples:
+        for sample in () if str(path) in older else samples:
             chosen[sample.place].append(sample)
     if older:
-        notes.append(f"{name}: older runs are left out: {counted(sorted(map(str, older)), MOST_NAMED)}")
+        notes.append(f"{name}: older runs are left out: {counted(sorted(older), MOST_NAMED)}")
     return chosen
 
 
