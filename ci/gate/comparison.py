@@ -73,23 +73,24 @@ def compare(
     `files` are the reports that are written. Raises ResultsError or ThresholdsError.
     """
     started, clock = datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic()
-    results, other = (load(source, reading, role=role) for source, role in ((base, "BASE"), (candidate, "CANDIDATE")))
+    results, other = load(base, reading, role="BASE"), load(candidate, reading, role="CANDIDATE")
     path = SHIPPED if policy is None else absolute(policy)
     known = [_first(samples).case for samples in (*results.samples.values(), *other.samples.values())]
     families = _Families(lambda: SUITE, {case.task: case.family for case in known if case is not None})
     thresholds = load_thresholds(path, known_tasks=families)
-    left_out = [gate.name for gate in thresholds.gates if gate.kind not in COMPARED_KINDS]
-    gates = tuple(gate for gate in thresholds.gates if gate.kind in COMPARED_KINDS)
-    thresholds = replace(thresholds, gates=gates, floors={} if policy is None else thresholds.floors)
     pairs = pair(results, other)
     notes = [*thresholds.notes, *results.notes, *other.notes, *pairs.notes]
     if results.name == other.name and isinstance(base, str | Path):
         notes.append("BASE and CANDIDATE are the same, which is most often a wrong path")
-    if policy is not None and left_out:
+    left_out = [gate.name for gate in thresholds.gates if gate.kind not in COMPARED_KINDS]
+    if policy is None:
+        thresholds = replace(thresholds, floors={})
+    elif left_out:
         notes.append(f"gates on scores are for longctx run, and left out here: {', '.join(left_out)}")
     cases = tuple(result.case for result in pairs.results)
     thresholds = _with_places(thresholds, cases, results.name)
-    evaluation = _evaluation(cases, thresholds, pairs, seed=_first(_first(results.samples)).seed)
+    seed = _first(_first(results.samples)).seed
+    evaluation = _evaluation(cases, thresholds, pairs, seed)
     scope = evaluation.measured.scope
     options = Options(
         model=other.name, model_path=other.name, suite=SUITE, lengths=scope.lengths,
@@ -108,20 +109,22 @@ def compare(
 
 
 def _with_places(thresholds: Thresholds, cases: Sequence[Case], base: str) -> Thresholds:
-    """Return thresholds with the tasks and the lengths of cases; a gate without a task is about all of another program.
+    """Return thresholds with the gates on changes, and with the tasks and the lengths of cases.
 
-    Raises ResultsError for a task that no case has.
+    A gate without a task is about all of another program. Raises ResultsError for a task that no case has.
     """
     others = tuple(dict.fromkeys(case.task for case in cases if case.suite == SUITE))
     floors = {shown_task(task): floor for task, floor in thresholds.floors.items()}
-    gates = []
+    gates, named = [], list(floors)
     for gate in thresholds.gates:
-        is_of_all = not gate.tasks and gate.aspect is None and gate.category is None
-        tasks = others if is_of_all else tuple(map(shown_task, gate.tasks))
-        lengths = {case.length for case in cases if case.task in tasks}
-        gates.append(replace(gate, tasks=tasks, lengths=gate.lengths or tuple(sorted(lengths))))
+        if gate.kind in COMPARED_KINDS:
+            is_of_all = not gate.tasks and gate.aspect is None and gate.category is None
+            tasks = others if is_of_all else tuple(map(shown_task, gate.tasks))
+            lengths = {case.length for case in cases if case.task in tasks}
+            gates.append(replace(gate, tasks=tasks, lengths=gate.lengths or tuple(sorted(lengths))))
+            named += tasks
     known = list(dict.fromkeys(case.task for case in cases))
-    for task in (*floors, *(task for gate in gates for task in gate.tasks)):
+    for task in named:
         if task not in known:
             raise ResultsError(f"--policy: {base} has no sample of {task}; {known_names(task, known)}")
     return replace(thresholds, gates=tuple(gates), floors=floors)
@@ -148,12 +151,13 @@ def _evaluation(cases: Sequence[Case], thresholds: Thresholds, pairs: Pairs, see
     measured = Measured(scope=scope, results={result.case.id: result for result in pairs.results})
     evaluation = evaluate(thresholds, replace(measured, final_baseline=measured.baseline_scores))
     short = {case.length for case in cases if case.id in pairs.short}
-    verdicts = list(evaluation.verdicts)
-    for place, verdict in enumerate(verdicts):
+    verdicts = []
+    for verdict in evaluation.verdicts:
         is_short = bool(short) and verdict.length in (None, *short)
         is_unfinished = verdict.verdict == "undecided" and verdict.because in ("too few samples", "short baseline")
         if is_short and (is_unfinished or (is_others and verdict.verdict == "pass")):
-            verdicts[place] = replace(verdict, verdict="undecided", because="short candidate")
+            verdict = replace(verdict, verdict="undecided", because="short candidate")
+        verdicts.append(verdict)
     return replace(evaluation, verdicts=tuple(verdicts))
 
 
@@ -161,8 +165,7 @@ def power_lines(evaluation: Evaluation) -> Iterator[str]:
     """Yield a line for every comparison: its pairs, and the smallest loss that they show."""
     for verdict in evaluation.verdicts:
         if verdict.kind == "regression" and verdict.change is not None:
-            texts = plural(verdict.haystacks, "text", "texts")
-            seen = "no loss can be shown"
+            texts, seen = plural(verdict.haystacks, "text", "texts"), "no loss can be shown"
             if verdict.detectable is not None:
                 seen = f"a loss of {verdict.detectable:.1f} points is seen with 80 %"
             yield f"{verdict.name}: {verdict.change.pairs:,} pairs on {texts}; {seen}"
@@ -184,18 +187,20 @@ def pair(base: Results, candidate: Results) -> Pairs:
         for name, known, other in ((base.name, samples, others), (candidate.name, others, samples)):
             without = [str(sample.id) for identity, sample in known.items() if identity not in other]
             if without:
-                ids = counted(without, MOST_NAMED)
-                pairs.notes.append(f"{case.id}: {plural(len(without), 'sample', 'samples')} of {name} alone ({ids})")
+                count, ids = plural(len(without), "sample", "samples"), counted(without, MOST_NAMED)
+                pairs.notes.append(f"{case.id}: {count} of {name} alone ({ids})")
         shared = [identity for identity in samples if identity in others]
         if len(shared) < len(samples):
             pairs.short.add(case.id)
-        units = [samples[identity].unit for identity in shared]
-        has_units = has_units and None not in units
         if _first(samples).case is None:
             # The number of the text of every pair is the same in all tasks.
-            texts = [f"{place} {id_}" if unit is None else unit for id_, unit in zip(shared, units, strict=True)]
-            own = tuple(numbers.setdefault(text, len(numbers)) for text in texts)
-            case = replace(case, samples=len(shared), texts=own)
+            texts = []
+            for identity in shared:
+                unit = samples[identity].unit
+                has_units = has_units and unit is not None
+                text = f"{place} {identity}" if unit is None else unit
+                texts.append(numbers.setdefault(text, len(numbers)))
+            case = replace(case, samples=len(shared), texts=tuple(texts))
         else:
             # The samples of this suite are paired in the order of their indices.
             shared.sort(key=int)
@@ -213,11 +218,11 @@ def _check(case_id: str, samples: Samples, others: Samples, names: tuple[str, st
     """Raise ResultsError for the first sample of which the two models were asked something else."""
     lone_ids = {sample.id for identity, sample in others.items() if identity not in samples}
     for identity, sample in samples.items():
-        if identity in others:
-            prompts = {sample.prompt, others[identity].prompt}
-            is_other = len(prompts) > 1 and "" not in prompts
-        else:
+        other = others.get(identity)
+        if other is None:
             is_other = bool(sample.document) and sample.id in lone_ids
+        else:
+            is_other = "" not in (sample.prompt, other.prompt) and sample.prompt != other.prompt
         if is_other:
             raise ResultsError(
                 f"{case_id}: sample {sample.id} has another prompt in {names[1]} than in {names[0]}; compare runs of "
@@ -246,9 +251,11 @@ def _result(case: Case, pairs: Sequence[tuple[Sample, Sample]]) -> CaseResult:
             text=_text(sample), prompt_tokens=0, generated_tokens=None, computed_tokens=None, reused_tokens=None,
             finish="stop", seconds=0.0,
         )  # fmt: skip
-        score = Score(value=sample.score, failure=_failure(sample))
-        references = texts_of(sample.expected)
-        outcomes.append(Outcome(index=index, score=score, generation=generation, references=references, depths=()))
+        outcome = Outcome(
+            index=index, score=Score(value=sample.score, failure=_failure(sample)), generation=generation,
+            references=texts_of(sample.expected), depths=(),
+        )  # fmt: skip
+        outcomes.append(outcome)
         if sample.score != before.score and before.answer is not None:
             flipped.append(BaselineAnswer(index=index, text=_text(before), failure=_failure(before)))
     scores = tuple(before.score for before, _ in pairs)

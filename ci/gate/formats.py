@@ -125,14 +125,15 @@ class Content:
             if not isinstance(row, dict):
                 raise ResultsError(f"{self.path}{place}: is no object with the keys of a sample; write it again")
             known = {fields[key]: value for key, value in row.items() if key in fields}
-            # An empty cell is a length or a cluster that is not known.
-            known |= {name: None for name in ("length", "unit") if known.get(name) == ""}
+            for name in ("length", "unit"):
+                # An empty cell is one that is not known.
+                known[name] = None if known.get(name) == "" else known.get(name)
             try:
                 sample = msgspec.convert(known, Sample, strict=False)
             except ValueError as error:
-                name = str(error).partition("$.")[2].rstrip("`")
-                what = f"{name} is {known[name]!r}" if name in known else "cannot be read"
-                raise ResultsError(f"{self.path}{place}: {what} ({error}); write it again") from error
+                _, _, name = str(error).rstrip("`").partition("$.")
+                fault = f"{name} is {known.get(name)!r}" if name else "cannot be read"
+                raise ResultsError(f"{self.path}{place}: {fault} ({error}); write it again") from error
             sample.prompt = text_hash(sample.prompt) if sample.prompt else ""
             yield sample, row
 
@@ -154,21 +155,23 @@ def read_table(content: Content) -> Iterator[Sample]:
 
 def read_helmet(content: Content) -> Iterator[Sample]:
     """Read a result file of HELMET's eval.py, one data set at one length. Seen at commit 4526dfb."""
-    data, task = content.first["data"], content.first["args"]["datasets"]
-    metrics = {name: values for name, values in content.first["metrics"].items() if name not in HELMET_COUNTS}
+    results, file_name = content.first, content.path.name
+    data, task = results["data"], results["args"]["datasets"]
+    metrics = {name: values for name, values in results["metrics"].items() if name not in HELMET_COUNTS}
     for name, values in metrics.items():
         if len(values) != len(data):
             raise ResultsError(f"{content.path}: {name} has {len(values)} values, not {len(data)}; run it again")
-    length = HELMET_LENGTH.search(content.path.name)
+    length = HELMET_LENGTH.search(file_name)
+    main = next((metric for part, metric in HELMET_METRICS.items() if part in task), "")
     for number, entry in enumerate(data):
+        scores = {name: values[number] for name, values in metrics.items()}
         yield Sample(
             id=number, task=task, length=int(length[1]) if length else None,
             # A sample that the server did not answer is left out, which moves the numbers of those after it.
             document=text_hash([entry.get("question"), entry.get("answer")]),
             expected=entry.get("answer"), answer=entry.get("output", ""),
-            scores={name: values[number] for name, values in metrics.items()} | _judged(entry.get("gpt-4-scores")),
-            main=next((metric for part, metric in HELMET_METRICS.items() if part in task), ""),
-            stamp=JUDGED if JUDGED in content.path.name else "",
+            scores=scores | _judged(entry.get("gpt-4-scores")), main=main,
+            stamp=JUDGED if JUDGED in file_name else "",
         )  # fmt: skip
 
 
@@ -213,10 +216,13 @@ def _inspect_scores(scores: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
     """Yield the scores by scorer; those of a scorer with several values as SCORER/NAME."""
     for scorer, score in scores.items():
         value = score.get("value")
-        for name, part in value.items() if isinstance(value, dict) else [("", value)]:
+        parts = {scorer: value}
+        if isinstance(value, dict):
+            parts = {f"{scorer}/{name}": part for name, part in value.items()}
+        for name, part in parts.items():
             number = LETTERS.get(part) if isinstance(part, str) else part
             if isinstance(number, int | float) and not math.isnan(number):
-                yield f"{scorer}/{name}" if name else scorer, float(number)
+                yield name, float(number)
 
 
 def read_lm_eval(content: Content) -> Iterator[Sample]:
@@ -230,8 +236,9 @@ def read_lm_eval(content: Content) -> Iterator[Sample]:
     units = [_text_of(line) for _, line in rows]
     # One text in all documents is an instruction.
     has_texts = len(set(units)) > 1 and "" not in units
+    task = name.removeprefix("samples_").removesuffix(stamp)
     for (sample, line), unit in zip(rows, units, strict=True):
-        sample.task, sample.stamp = name.removeprefix("samples_").removesuffix(stamp), stamp
+        sample.task, sample.stamp = task, stamp
         sample.answer = _lm_eval_answer(sample.answer)
         sample.unit = unit if has_texts else sample.document or text_hash(line.get("doc"))
         for length, scores in _lm_eval_scores(line):
@@ -240,13 +247,13 @@ def read_lm_eval(content: Content) -> Iterator[Sample]:
 
 def _lm_eval_scores(line: Mapping[str, Any]) -> list[tuple[int, dict[str, object]]]:
     """Return the scores by length. RULER's metrics are lengths: -1 stands for a sample of another length."""
-    metrics = [metric for metric in line.get("metrics", ()) if metric in line]
-    lengths = [metric for metric in metrics if metric.isdecimal()]
+    scores = {metric: line[metric] for metric in line.get("metrics", ()) if metric in line}
+    lengths = {metric: score for metric, score in scores.items() if metric.isdecimal()}
     if lengths:
-        return [(int(length), {SCORE: line[length]}) for length in lengths if line[length] != -1]
+        return [(int(length), {SCORE: score}) for length, score in lengths.items() if score != -1]
     # As lm-eval's own tables name them.
     applied = line.get("filter", "none")
-    return [(0, {f"{metric},{applied}": line[metric] for metric in metrics})]
+    return [(0, {f"{metric},{applied}": score for metric, score in scores.items()})]
 
 
 def _lm_eval_answer(responses: Any) -> object:

@@ -135,7 +135,7 @@ def _files(paths: Sequence[Path], name: str, notes: list[str]) -> tuple[str, dic
         with errors_as(ResultsError, path, "write it again"):
             rows = _rows(path)
             place, first = next(rows, ("", None))
-            keys = set(first) if isinstance(first, dict) else set()
+            keys = (first if isinstance(first, dict) else {}).keys()
             kind = next((name for name, (needed, _) in FORMATS.items() if keys >= {*needed.split()}), None)
             if kind is not None:
                 _, read = FORMATS[kind]
