@@ -26,14 +26,12 @@ from longctx.fixtures.atomic_files import write_file
 from longctx.fixtures.supervisor import job_command
 
 FIELD = re.compile(r"\{(\w+)\}")
-FIELDS = ("command", "name")
-# Stands for the words of the command; no argument of a process can contain it.
-WORDS = "\0"
+COMMAND = "{command}"
 # These options take a command as one word; the following words would be arguments of something else.
 TAKING_ONE_WORD = ("--wrap", "-c", "-lc")
 NAME_CHARACTERS = 40
 MAX_LAUNCHES = 6
-LAUNCH_AGAIN_SECONDS = (5.0, 15.0, 60.0)
+LAUNCH_AGAIN_SECONDS = 30.0
 # The time after which every file system in use shows what another machine has written.
 VISIBLE_SECONDS = 10.0
 
@@ -41,34 +39,29 @@ VISIBLE_SECONDS = 10.0
 def _filled(template: Sequence[str], command: Sequence[str], name: str) -> list[str]:
     """Return the command line that launches `command` as a job of this name.
 
-    `{command}` as a word of its own becomes the words of the command; within quotes or in a longer word, as in
+    `{command}` as a word of its own becomes the words of the command; behind --wrap and -c and in a longer word, as in
     `--wrap={command}`, it becomes one string that is quoted for a shell.
     """
     filled: list[str] = []
-    for word in template:
+    for before, word in itertools.pairwise(["", *template]):
         text = FIELD.sub(lambda field: name if field[1] == "name" else shlex.join(command), word)
-        filled += command if word == WORDS else [text]
+        is_split = word == COMMAND and before not in TAKING_ONE_WORD
+        filled += command if is_split else [text]
     return filled
 
 
 def _read_template(text: str) -> tuple[str, ...]:
     """Return the words of --launch; raise ValueError with one line for a template that cannot be used."""
     try:
-        words = shlex.split(re.sub(r"(?<!\S)\{command\}(?!\S)", WORDS, text))
+        words = shlex.split(text)
     except ValueError as error:
         raise ValueError(f"--launch: {text!r}: {str(error).lower()}; close every quote") from error
-    words = [word if word == WORDS else word.replace(WORDS, "{command}") for word in words]
-    unknown = [field for word in words for field in FIELD.findall(word) if field not in FIELDS]
+    unknown = [field for field in FIELD.findall(text) if field not in ("command", "name")]
     if unknown:
-        raise ValueError(f"--launch: unknown field {{{unknown[0]}}} in {text!r}; use {{command}} or {{name}}")
-    if not any(word == WORDS or "{command}" in word for word in words):
-        raise ValueError(
-            f"--launch: no {{command}} in {text!r}; write it where the command belongs: 'srun {{command}}'"
-        )
-    for option, word in itertools.pairwise(words):
-        if option in TAKING_ONE_WORD and word == WORDS:
-            raise ValueError(f"--launch: {option} takes the command as one word; write {option} '{{command}}', quoted")
-    if words[0] != WORDS and shutil.which(words[0]) is None:
+        raise ValueError(f"--launch: unknown field {{{unknown[0]}}} in {text!r}; use {COMMAND} or {{name}}")
+    if COMMAND not in text:
+        raise ValueError(f"--launch: no {COMMAND} in {text!r}; write it where the command belongs: 'srun {COMMAND}'")
+    if words[0] != COMMAND and shutil.which(words[0]) is None:
         raise ValueError(f"--launch: no program {words[0]!r} on this machine; run this where jobs can be submitted")
     return tuple(words)
 
@@ -107,7 +100,7 @@ class _LaunchedJobs:
             reason = f"the job {job.what_happened}, code {exit_code}: {job.last_line}"
             if number < MAX_LAUNCHES:
                 self.show(f"{report.stem}: {reason}; launching it again ({number} of {MAX_LAUNCHES - 1})")
-                if self.cancelled.wait(LAUNCH_AGAIN_SECONDS[min(number, len(LAUNCH_AGAIN_SECONDS)) - 1]):
+                if self.cancelled.wait(LAUNCH_AGAIN_SECONDS):
                     raise Cancelled
         return Ended(exit_code=exit_code, reason=f"--launch: {reason}")
 
