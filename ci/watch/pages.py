@@ -37,8 +37,7 @@ def write_index(
         word=word,
         headline=verdict,
         why=visible_line(why),
-        first_seen=_first_seen(alerts),
-        last=_time(max((known.ended for known in measurements), default="")),
+        last=max((known.ended for known in measurements), default=""),
         alerts=[_alert(alert, text) for alert in alerts],
         rows=rows[::-1],
         **step_charts(_reports(measurements)),
@@ -89,18 +88,6 @@ def _reason(measurement: WatchedCheckpoint, alert: Alert | None) -> str:
     if alert is not None and alert.cases:
         return headline(alert) + ("" if alert.is_open else f"; {alert.status}")
     return measurement.failed[0] if measurement.failed else ""
-
-
-def _first_seen(alerts: Sequence[Alert]) -> dict[str, str] | None:
-    if not alerts or not alerts[0].is_open:
-        return None
-    seen = min(known.ended for known in alerts[0].steps)
-    return {"name": visible(alerts[0].name), "time": _time(seen)}
-
-
-def _time(text: str) -> str:
-    """Return a time of the history in minutes, such as `2026-11-20 10:00 UTC`; nothing for no time."""
-    return f"{text[:16].replace('T', ' ')} UTC" if text else ""
 
 
 def _reports(measurements: Sequence[WatchedCheckpoint]) -> list[StepReport]:

@@ -87,11 +87,11 @@ def test_the_page_shows_alerts_with_their_state(tmp_path: Path) -> None:
         alerts, text = find_alerts(known, searches), AlertText(folder=tmp_path, suite=SUITE, steps=StepReader())
         index = write_index(Path("/run"), text, known, alerts, (), counts_gpus=False)
         page = index.read_text(encoding="utf-8")
+        assert "the last one measured 2026-11-20 10:00 UTC" in page
         return re.sub("(<[^>]*>)+", "|", page.partition('<p class="verdict')[2])
 
     begun = texts()
-    assert "FAIL since step 4; the last good one is step 2|vt-4k lost 40.0 points at step 4|first seen " in begun
-    assert "first seen 2026-11-20 10:00 UTC: |what failed, and what to do|" in begun
+    assert "FAIL since step 4; the last good one is step 2|vt-4k lost 40.0 points at step 4|" in begun
     assert "|Alert, open: vt-4k lost 40.0 points at step 4|" in begun.replace("\n", "")
     assert "FAIL since step 3 (99.9 % sure); the last good one is step 2|vt-4k lost 40.0 points at step 3|" in texts(
         found
@@ -100,7 +100,6 @@ def test_the_page_shows_alerts_with_their_state(tmp_path: Path) -> None:
     closed = texts(found)
     assert "Step 5 failed; step 6 does not|vt-4k lost 40.0 points at step 3; closed by step 6|" in closed
     assert "|Alert, closed by step 6: vt-4k lost 40.0 points at step 3|" in closed.replace("\n", "")
-    assert "first seen" not in closed
 
 
 def test_a_suspected_loss_is_no_failure_but_named_first(tmp_path: Path) -> None:
