@@ -33,8 +33,6 @@ class ComparedCheckpoint:
     checkpoint: Path | None = None
     """The directory of a measured checkpoint, where its run answers samples that the report lacks; None for one that is
     not there any more, or that was not measured."""
-    fingerprint: str = ""
-    """The fingerprint of a measured checkpoint."""
     candidates: int = 1
     """The number of measured steps that it was chosen from, because of their answers."""
 
@@ -110,7 +108,6 @@ class Baselines:
             step=measurement.step,
             argument=report or (None if checkpoint is None else str(checkpoint)),
             checkpoint=checkpoint,
-            fingerprint=measurement.fingerprint,
         )
 
 

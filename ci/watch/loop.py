@@ -22,7 +22,7 @@ from longctx.ci.watch.checkpoint_watcher import CheckpointWatcher, CompleteCheck
 from longctx.ci.watch.culprit import Gap, due_search, run_search
 from longctx.ci.watch.history import ACCEPTED, History, Search, WatchedCheckpoint
 from longctx.ci.watch.measure import SEVERITY, SuiteRunner
-from longctx.ci.watch.notify import Notice, Notifier, due_stage
+from longctx.ci.watch.notify import Notifier, due_stage, notified
 from longctx.ci.watch.pages import score_lines, write_index
 from longctx.fixtures.cli import print_line
 
@@ -267,16 +267,13 @@ class Watch:
         self, checkpoint: CompleteCheckpoint, baselines: Sequence[ComparedCheckpoint], result: WatchedCheckpoint,
         gpu_seconds: float,
     ) -> None:  # fmt: skip
-        step, lost = checkpoint.step, None
+        lost = None
         if result.verdict not in ACCEPTED:
-            lost = self.watcher.read_loss(step.path, checkpoint.fingerprint)
+            lost = self.watcher.read_loss(checkpoint.step.path, checkpoint.fingerprint)
         if lost is not None:
             # Whatever a run says of a checkpoint that it could not read is no news.
             was = () if result.verdict == "error" else (f"its verdict was {result.verdict}", *result.failed)
             result = structs.replace(result, verdict="not measured", failed=(f"{lost} while it was measured", *was))
-        if result.verdict == "error" and (baseline := self._lost_baseline(baselines)) is not None:
-            print_timed(f"{step.name}: {baseline} was deleted or replaced meanwhile; measuring it again")
-            return
         anchor = next((baseline.name for baseline in baselines if baseline.role == ANCHOR), None)
         ended = datetime.now(UTC).isoformat(timespec="seconds")
         measurement = structs.replace(result, gpu_seconds=gpu_seconds, ended=ended, anchor=anchor, lost=lost)
@@ -293,12 +290,6 @@ class Watch:
         directory, summary, counts_gpus = self.settings.directory, self._summary(), bool(self.settings.gpus)
         known = self.history.by_step
         return write_index(directory, self.alert_text, known, self.alerts, summary, counts_gpus=counts_gpus)
-
-    def _lost_baseline(self, baselines: Sequence[ComparedCheckpoint]) -> str | None:
-        for baseline in baselines:
-            if baseline.checkpoint is not None and self.watcher.read_loss(baseline.checkpoint, baseline.fingerprint):
-                return f"{baseline.role} ({baseline.name})"
-        return None
 
     def _summary(self) -> list[str]:
         measurements, settings = self.history.by_step, self.settings
@@ -325,10 +316,9 @@ class Watch:
             measurement = None if stage is None else self._measurement_of(alert)
             if stage is None or measurement is None or not notifier.is_ready:
                 continue
-            notice = Notice(stage=stage, alert=alert, measurement=measurement)
-            problem = notifier.deliver(notice)
+            problem = notifier.deliver(alert, stage, measurement)
             if problem is None:
-                self.history.add(notice.event)
+                self.history.add(notified(alert, stage))
             else:
                 self._print_changed(f"notification {alert.name}", f"{problem}; it will be retried")
 

@@ -26,20 +26,9 @@ PLAIN_WORD = re.compile(r"\s*([\w./+-]+)(?=\s|;|$)")
 SEARCH = "bisect"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Notice:
-    """The news of an alert."""
-
-    stage: Stage
-    alert: Alert
-    measurement: WatchedCheckpoint
-    """The measurement of its first bad step that is on disk."""
-
-    @property
-    def event(self) -> Notified:
-        """The line of the history once it is delivered."""
-        alert = self.alert
-        return Notified(stage=self.stage, kind=alert.kind, fingerprints=alert.fingerprints, cases=tuple(alert.cases))
+def notified(alert: Alert, stage: Stage) -> Notified:
+    """Return the line of the history for delivered news."""
+    return Notified(stage=stage, kind=alert.kind, fingerprints=alert.fingerprints, cases=tuple(alert.cases))
 
 
 def due_stage(alert: Alert, notified: Sequence[Notified]) -> Stage | None:
@@ -57,7 +46,7 @@ def due_stage(alert: Alert, notified: Sequence[Notified]) -> Stage | None:
 
 @dataclass(slots=True, kw_only=True)
 class Notifier:
-    """The shell command that gets every notice once; a minute passes after an attempt that failed.
+    """The shell command that gets all news once; a minute passes after an attempt that failed.
 
     So many failures and a command that hangs do not keep the watch from measuring.
     """
@@ -72,23 +61,25 @@ class Notifier:
         """True unless a delivery failed so recently that nothing is delivered yet."""
         return self.clock() >= self._next_attempt
 
-    def deliver(self, notice: Notice) -> str | None:
-        """Return None if the command has accepted the notice, else one line with the problem."""
-        problem = None if self.command is None else _run_command(self.command, facts(notice))
+    def deliver(self, alert: Alert, stage: Stage, measurement: WatchedCheckpoint) -> str | None:
+        """Return None if the command has accepted the news, else one line with the problem.
+
+        The measurement is that of the first bad step that is on disk.
+        """
+        problem = None if self.command is None else _run_command(self.command, facts(alert, stage, measurement))
         if problem is None:
             return None
         self._next_attempt = self.clock() + PAUSE_SECONDS
         return f"--on-failure: {problem}"
 
 
-def facts(notice: Notice) -> dict[str, str]:
-    """Return the facts of a notice as environment variables."""
-    measurement = notice.measurement
+def facts(alert: Alert, stage: Stage, measurement: WatchedCheckpoint) -> dict[str, str]:
+    """Return the facts of an alert as environment variables."""
     return {
-        "LONGCTX_ALERT": one_line(notice.alert.name, LINE_CHARACTERS),
-        "LONGCTX_EVENT": notice.stage,
-        "LONGCTX_HEADLINE": one_line(headline(notice.alert), LINE_CHARACTERS),
-        "LONGCTX_CULPRIT": culprit_text(notice.alert),
+        "LONGCTX_ALERT": one_line(alert.name, LINE_CHARACTERS),
+        "LONGCTX_EVENT": stage,
+        "LONGCTX_HEADLINE": one_line(headline(alert), LINE_CHARACTERS),
+        "LONGCTX_CULPRIT": culprit_text(alert),
         "LONGCTX_STEP": str(measurement.step),
         "LONGCTX_CHECKPOINT": measurement.checkpoint,
         "LONGCTX_VERDICT": measurement.verdict,

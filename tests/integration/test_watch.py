@@ -275,18 +275,6 @@ def test_a_checkpoint_that_is_lost_while_it_is_measured_is_gone_whatever_the_run
     assert word in capsys.readouterr().out
 
 
-def test_an_error_after_which_the_baseline_is_gone_is_measured_again(tmp_path: Path, start: Start, capsys: Any) -> None:
-    write_steps(tmp_path / "run", 1, 2)
-    suite = LosingSuite(tmp_path / "run" / "step-1", shutil.rmtree, broken=[2])
-    assert start(suite) == 1
-    # The second error cannot be that of the baseline.
-    assert suite.runs == [(1, None), (2, "1"), (2, "1")]
-    assert (
-        "step-2: the anchor (step 1) was deleted or replaced meanwhile; measuring it again" in capsys.readouterr().out
-    )
-    assert [line["word"] for line in events(tmp_path) if line.get("step") == 2] == ["error"]
-
-
 def test_several_checkpoints_are_measured_at_a_time_once_there_is_an_anchor(tmp_path: Path, start: Start) -> None:
     """Let each of three runs wait until all three have started; the run of the anchor is alone."""
     write_steps(tmp_path / "run", 1, 2, 3, 4)

@@ -1,6 +1,5 @@
 """Notifications of a watch: no command or fact ends it."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +8,7 @@ from msgspec import structs
 from longctx.ci.watch import notify
 from longctx.ci.watch.alerts import Alert
 from longctx.ci.watch.history import WatchedCheckpoint
-from longctx.ci.watch.notify import Notice, Notifier, _run_command, facts, read_on_failure
+from longctx.ci.watch.notify import Notifier, _run_command, facts, read_on_failure
 from tests.helpers.processes import all_gone
 
 FAILURE = WatchedCheckpoint(
@@ -17,7 +16,6 @@ FAILURE = WatchedCheckpoint(
     report="/out/r.json", gpu_seconds=1.0, ended="now",
 )  # fmt: skip
 ALERT = Alert(kind="gates", cases={}, steps=[FAILURE])
-NOTICE = Notice(stage="begun", alert=ALERT, measurement=FAILURE)
 ODD_TEXT = "\x00\ud800\x1b[31m\u202e<b>&\n" + "x" * 300_000
 
 
@@ -58,10 +56,10 @@ def test_a_search_can_be_asked_for_besides_one_command() -> None:
 def test_facts_that_no_program_can_get_do_not_end_the_watch(tmp_path: Path) -> None:
     target, command = tmp_path / "failed", f'printf "%s" "$LONGCTX_FAILED" > {tmp_path}/failed'
     odd = structs.replace(FAILURE, failed=(ODD_TEXT,) * 50)
-    assert _run_command(command, facts(replace(NOTICE, measurement=odd))) is None
+    assert _run_command(command, facts(ALERT, "begun", odd)) is None
     assert not {0, 0x1B} & set(target.read_bytes())
     unusable = structs.replace(FAILURE, checkpoint=f"/run/{ODD_TEXT}")
-    assert "cannot start" in str(_run_command(command, facts(replace(NOTICE, measurement=unusable))))
+    assert "cannot start" in str(_run_command(command, facts(ALERT, "begun", unusable)))
 
 
 def test_a_command_that_hangs_is_killed_with_its_children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,8 +77,8 @@ def test_a_failed_delivery_is_retried_with_pauses(tmp_path: Path) -> None:
     for _ in range(13):
         if deliveries.is_ready:
             attempts.append(now[0])
-            assert str(deliveries.deliver(NOTICE)).endswith(" ended with code 1")
+            assert str(deliveries.deliver(ALERT, "begun", FAILURE)).endswith(" ended with code 1")
         now[0] += 10
     assert attempts == [0, 60, 120]
     (tmp_path / "ready").touch()
-    assert deliveries.deliver(NOTICE) is None
+    assert deliveries.deliver(ALERT, "begun", FAILURE) is None

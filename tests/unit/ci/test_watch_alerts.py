@@ -13,7 +13,7 @@ from longctx.ci.suite_options import SuiteOptions
 from longctx.ci.watch.alert_text import AlertText, broken, headline
 from longctx.ci.watch.alerts import Alert, find_alerts
 from longctx.ci.watch.history import History, Search, Stage, WatchedCheckpoint
-from longctx.ci.watch.notify import Notice, due_stage
+from longctx.ci.watch.notify import due_stage, notified
 from tests.helpers.watched import case_id, deleted, measured, outcome, rewritten
 
 SOUND = [measured(step, a=0.5 * (step % 2), b=0.0) for step in (1, 2, 3, 4)]
@@ -126,7 +126,7 @@ def notify(history: History, known: list[WatchedCheckpoint]) -> list[Stage]:
     stages: list[Stage] = []
     for alert in find_alerts(known, history.searches):
         while (stage := due_stage(alert, history.notified)) is not None:
-            history.add(Notice(stage=stage, alert=alert, measurement=alert.first).event)
+            history.add(notified(alert, stage))
             stages.append(stage)
     return stages
 
