@@ -4,8 +4,8 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from types import ModuleType
+from typing import NamedTuple
 
 from longctx.fixtures.cli import print_line, report_wrong_use
 from longctx.fixtures.heavy_imports import exempt_from_garbage_collection
@@ -16,8 +16,7 @@ INTERRUPTED = 130
 BROKEN_PIPE = 141  # the exit code of a shell's command that SIGPIPE ended
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Command:
+class Command(NamedTuple):
     """A subcommand."""
 
     module: str
@@ -29,40 +28,28 @@ class Command:
 
 
 COMMANDS = {
-    "run": Command(module="run", summary="measure a checkpoint and evaluate its gates", first=("run",)),
-    "plan": Command(module="run", summary="print cases, tokens and memory of a run", first=("plan",)),
-    "watch": Command(module="ci.watch.__main__", summary="measure every checkpoint while training writes it"),
-    "bisect": Command(module="ci.bisect.__main__", summary="find the step at which a training run became worse"),
-    "diagnose": Command(
-        module="ci.diagnose.__main__", summary="compare a bad checkpoint with a good one, file by file"
-    ),
-    "compare": Command(
-        module="ci.compare_servers", summary="ask two servers, or a server and its checkpoint, the same samples"
-    ),
-    "gate": Command(module="ci.gate.__main__", summary="gate finished results of any program against a base"),
+    "run": Command("run", "measure a checkpoint and evaluate its gates", ("run",)),
+    "plan": Command("run", "print cases, tokens and memory of a run", ("plan",)),
+    "watch": Command("ci.watch.__main__", "measure every checkpoint while training writes it"),
+    "bisect": Command("ci.bisect.__main__", "find the step at which a training run became worse"),
+    "diagnose": Command("ci.diagnose.__main__", "compare a bad checkpoint with a good one, file by file"),
+    "compare": Command("ci.compare_servers", "ask two servers, or a server and its checkpoint, the same samples"),
+    "gate": Command("ci.gate.__main__", "gate finished results of any program against a base"),
     "thresholds": Command(
-        module="ci.propose_thresholds",
-        summary="propose thresholds from reports of accepted checkpoints (alias: calibrate)",
+        "ci.propose_thresholds", "propose thresholds from reports of accepted checkpoints (alias: calibrate)"
     ),
-    "history": Command(module="ci.history_command", summary="draw reports over training steps, and correlate them"),
-    "journal": Command(module="plugins.journal.__main__", summary="list stored results, or delete old ones"),
-    "tasks": Command(module="tasks", summary="list all tasks with their lengths and metrics"),
-    "checkpoint": Command(module="checkpoint", summary="show what the suite reads from a checkpoint"),
+    "history": Command("ci.history_command", "draw reports over training steps, and correlate them"),
+    "journal": Command("plugins.journal.__main__", "list stored results, or delete old ones"),
+    "tasks": Command("tasks", "list all tasks with their lengths and metrics"),
+    "checkpoint": Command("checkpoint", "show what the suite reads from a checkpoint"),
     "convert": Command(
-        module="fixtures.conversion.__main__",
-        summary="turn a torch distributed checkpoint into a directory to measure",
+        "fixtures.conversion.__main__", "turn a torch distributed checkpoint into a directory to measure"
     ),
-    "calibration": Command(
-        module="fixtures.calibration.__main__", summary="write a checkpoint whose effective length is known"
-    ),
-    "fetch": Command(
-        module="fixtures.corpora.__main__", summary="download published data, or read a benchmark's own prompts"
-    ),
-    "docs": Command(module="shipped", summary="print where the pages are", first=("docs",)),
-    "recipes": Command(
-        module="shipped", summary="write scripts for CI systems and schedulers to a directory", first=("recipes",)
-    ),
-    "completion": Command(module="completion", summary="print a script that completes commands and options"),
+    "calibration": Command("fixtures.calibration.__main__", "write a checkpoint whose effective length is known"),
+    "fetch": Command("fixtures.corpora.__main__", "download published data, or read a benchmark's own prompts"),
+    "docs": Command("shipped", "print where the pages are", ("docs",)),
+    "recipes": Command("shipped", "write scripts for CI systems and schedulers to a directory", ("recipes",)),
+    "completion": Command("completion", "print a script that completes commands and options"),
 }
 ALIASES = {"calibrate": "thresholds"}
 REMOVED: dict[str, str] = {
