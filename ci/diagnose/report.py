@@ -13,11 +13,11 @@ import msgspec
 
 from longctx.ci.bisect.journal_stats import Flip
 from longctx.fixtures.atomic_files import write_file
-from longctx.fixtures.diagnosis.cause import Candidate, Cause, Share, TellingSample
+from longctx.fixtures.diagnosis.cause import Candidate, Cause, Share
 from longctx.fixtures.diagnosis.local_error import OUTLIER_Z as OUTLIER_Z_OF_LAYERS
 from longctx.fixtures.diagnosis.static import StaticComparison
 from longctx.fixtures.diagnosis.tensors import OUTLIER_Z, TensorChange
-from longctx.fixtures.shown_text import visible_data
+from longctx.fixtures.shown_text import visible
 from longctx.plugins.report.html.page import render
 from longctx.plugins.report.tables import Cell, Row, Table, plural
 
@@ -78,38 +78,27 @@ class Diagnosis:
 
     def page(self) -> str:
         static, cause = self.static, self.cause
-        conspicuous = static.conspicuous
-        words = dict(zip(("verdict", "detail"), self.conclusion.partition(": ")[::2], strict=True))
-        answers = {flip.index: flip for flip in self.flips}
-        content = {
-            "case": self.case,
-            "headline": _headline(cause, static),
-            "is_named": cause is not None and bool(cause.culprits),
-            **words,
-            "exchanges": [_exchange(candidate, cause) for candidate in cause.candidates] if cause else [],
-            "notes": not_exchanged(cause, static) if cause else [],
-            "samples": [_sample(sample, answers.get(sample.index)) for sample in cause.samples] if cause else [],
-            "has_answers": bool(answers),
-            "settings": msgspec.to_builtins(static.settings),
-            "tensors": [
-                {"name": change.name, "words": description(change)} for change in conspicuous[:MOST_TENSORS]
-            ],
-            "more_tensors": max(0, len(conspicuous) - MOST_TENSORS),
-            "unmeasured": static.unmeasured,
-            "good": self.good,
-            "bad": self.bad,
-            "command": self.command,
-            "computed_tokens": self.computed_tokens,
-        }  # fmt: skip
-        table = _table(static)
+        verdict, _, detail = self.conclusion.partition(": ")
         others = [f"{change.name} {_change_text(change)} %" for change in static.changed if change.layer is None]
         return render(
             "diagnosis.html.j2",
             title=f"Diagnosis: {Path(self.bad).name}",
-            table=table,
+            diagnosis=self,
+            static=static,
+            cause=cause,
+            headline=_headline(cause, static),
+            verdict=verdict,
+            detail=detail,
+            notes=not_exchanged(cause, static) if cause else [],
+            answers={flip.index: flip for flip in self.flips},
+            tensors=static.conspicuous,
+            most_tensors=MOST_TENSORS,
+            table=_table(static),
             others=", ".join(others),
             outlier=f"{OUTLIER_Z_OF_LAYERS:g}",
-            **visible_data(content),
+            visible=visible,
+            share=share,
+            description=description,
         )
 
 
@@ -119,29 +108,6 @@ def _headline(cause: Cause | None, static: StaticComparison) -> str:
     if not cause.culprits:
         return "No place can be named"
     return "; ".join(culprit_name(candidate, static) for candidate in cause.culprits)
-
-
-def _exchange(candidate: Candidate, cause: Cause) -> dict[str, Any]:
-    held_out = ", held out" if candidate.is_held_out else ""
-    return {
-        "name": candidate.name,
-        "restores": "-" if candidate.restores is None else share(candidate.restores),
-        "reproduces": share(candidate.reproduces),
-        "carries": {"all": "the whole loss", "a part": "a part of the loss"}.get(candidate.carries, "-"),
-        "samples": f"{len(candidate.samples)}{held_out}",
-        "is_named": candidate in cause.culprits,
-    }
-
-
-def _sample(sample: TellingSample, flip: Flip | None) -> dict[str, Any]:
-    return {
-        "index": sample.index,
-        "gold": sample.gold,
-        "good": f"{sample.good_nats:.2f}",
-        "bad": f"{sample.bad_nats:.2f}",
-        "good_answer": flip.answer_before if flip else "",
-        "bad_answer": flip.answer_after if flip else "",
-    }
 
 
 def _table(static: StaticComparison) -> Table | None:
