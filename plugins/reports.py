@@ -27,7 +27,7 @@ from longctx.plugins.report.document import RunSummary, document
 from longctx.plugins.report.scalars import ScalarsError, check_extra, write_tensorboard, write_wandb
 from longctx.plugins.report.sections.suites import means
 from longctx.plugins.report.tables import plural
-from longctx.plugins.report.terminal import inspection_lines, invariance_lines, terminal_summary, verdict_lines
+from longctx.plugins.report.terminal import inspection_lines, terminal_summary, verdict_lines
 from longctx.plugins.report.texts import report_text, sample_lines
 from longctx.plugins.stash import CONTROLLER, EVALUATION, INVARIANCE, RUN
 
@@ -109,12 +109,10 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    findings = config.stash.get(INVARIANCE, ())
-    lines = invariance_lines(findings)
+    lines = []
     columns = shown_columns(sys.stdout.isatty())
     if SHOWN in config.stash:
-        # A run of --invariance alone has no cases to sum up.
-        lines += terminal_summary(config.stash[SHOWN], columns) if config.stash[SHOWN].cases else []
+        lines += terminal_summary(config.stash[SHOWN], columns)
     elif CONTROLLER in config.stash and config.stash[RUN].options.preflight:
         reports = config.stash[CONTROLLER].reports.values()
         lines += inspection_lines([report.inspection for report in reports if report.inspection])

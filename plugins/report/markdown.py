@@ -6,70 +6,50 @@ from dataclasses import replace
 
 from longctx.fixtures.records.report import JsonReport
 from longctx.fixtures.shown_text import one_line
-from longctx.plugins.report.sections.comparison import comparison_notes
-from longctx.plugins.report.sections.engine import cost_text, invariance_table, notes_of, partial_note
-from longctx.plugins.report.sections.gates import MOST_GATES, gate_table, run_verdict, seed_role, warning_texts
-from longctx.plugins.report.sections.likelihood import finding_notes, has_no_answers, likelihood_table
-from longctx.plugins.report.sections.ruler import effective_length_of, model_facts
-from longctx.plugins.report.sections.scores import case_table, lowest_table, score_notes, score_tables
-from longctx.plugins.report.sections.suites import frontier_notes, question_notes
-from longctx.plugins.report.tables import Cell, Note, Table, plural, short_length
+from longctx.plugins.report.sections.gates import run_verdict
+from longctx.plugins.report.sections.scores import score_tables
+from longctx.plugins.report.sections.summary import topics
+from longctx.plugins.report.tables import Cell, Note, Table, plural
 
 # Characters that have a meaning within a line of GitHub's Markdown, in addresses and mentions, too. A backslash
 # takes the meaning away.
 SPECIAL_CHARACTERS = re.compile(r"([\\`*_\[\]#|~$@]|:(?=//)|(?<=www)\.)", re.IGNORECASE)
 LONGEST_NOTE, LONGEST_CELL = 400, 160
-LOWEST_CASES, MOST_REASONS = 5, 12
+MOST_REASONS = 12
 SIGNS = {"pass": "✅", "fail": "❌", "error": "⚠️", "undecided": "❔", "not measured": "⏸️"}
 """The signs of verdicts, of the run and of its gates."""
 
 
 def markdown(document: JsonReport) -> str:
     """Return the document as about 50 lines of Markdown."""
-    parts = _head(document)
-    parts.append(_list(f"⚠️ {note}" for note in notes_of(document)))
-    parts.append(table(invariance_table(document.invariance or ())))
-    parts.append(table(gate_table(document, MOST_GATES)))
-    for scores in () if has_no_answers(document) else score_tables(document):
-        means = tuple(row for row in scores.rows if row.kind != "task")
-        parts.append(table(replace(scores, corner="", rows=means)))
-    if (likelihood := document.likelihood) is not None:
-        shown = likelihood_table(likelihood, ())
-        parts += [shown.name, table(replace(shown, name="")), _notes(finding_notes(likelihood))]
-    parts += [_notes(topic(document)) for topic in (frontier_notes, question_notes, comparison_notes)]
-    head = f"<details><summary>All {plural(len(document.cases), 'case', 'cases')}</summary>"
-    parts += [f"{head}\n\n{table(case_table(document))}\n\n</details>"] if document.cases else []
-    parts.append(table(lowest_table(document, LOWEST_CASES)))
-    parts += [f"<sub>{_plain(text)}</sub>" for text in _remarks(document)]
-    left_out = partial_note(document)
-    parts.append(f"{cost_text(document)}{f'; **{left_out}**' if left_out else ''}")
-    return "\n\n".join(part for part in parts if part) + "\n"
-
-
-def _head(document: JsonReport) -> list[str]:
     model, step, verdict = document.model, document.run.step, document.verdict or run_verdict(document)
     shown_step = "" if step is None else f", step {step}"
-    lines = [f"### {SIGNS[verdict.word]} Long context: {markdown_text(model.name, 80)}{shown_step}"]
-    lines.append(f"**{verdict.word}** (exit code {verdict.exit_code}): {_plain(verdict.counts)}")
     reasons = [*verdict.reasons]
     if len(reasons) > MOST_REASONS:
         reasons[MOST_REASONS:] = [f"{len(reasons) - MOST_REASONS} more"]
-    lines.append(_list(reasons))
-    lines.append(f"Next: {_plain(verdict.next_step)}" if verdict.next_step else "")
-    length = effective_length_of(document)
-    if length is not None:
-        lines.append(f"Effective length **{_plain(length.text)}**, {_plain(length.context)}")
-    elif not document.is_of_files:
-        lines.append(f"Claimed length **{short_length(document.ruler.claimed_length)}**")
-    return [*lines, _plain(", ".join(model_facts(model)))]
+    parts = [
+        f"### {SIGNS[verdict.word]} Long context: {markdown_text(model.name, 80)}{shown_step}",
+        f"**{verdict.word}** (exit code {verdict.exit_code}): {_plain(verdict.counts)}",
+        _list(reasons),
+        f"Next: {_plain(verdict.next_step)}" if verdict.next_step else "",
+    ]
+    for topic in topics(document):
+        parts.append(table(_summed(topic)) if isinstance(topic, Table) else _list(map(_note_text, topic)))
+    if document.cases:
+        head = f"<details><summary>All {plural(len(document.cases), 'case', 'cases')}</summary>"
+        parts += [head, *map(table, score_tables(document)), "</details>"]
+    return "\n\n".join(filter(None, parts)) + "\n"
 
 
-def _remarks(document: JsonReport) -> list[str]:
-    texts = [note.text for note in score_notes(document)]
-    if document.gates:
-        texts += [*warning_texts(document), seed_role(document)]
-    length = effective_length_of(document)
-    return texts + [note.text for note in length.notes] if length else texts
+def _summed(content: Table) -> Table:
+    """Return the means and totals of a table of scores; any other table as it is."""
+    means = tuple(row for row in content.rows if row.kind != "task")
+    return replace(content, rows=means) if means else content
+
+
+def _note_text(note: Note) -> str:
+    sign = "⚠️ " if note.tone in ("warning", "bad") else ""
+    return f"{sign}{note.name}: {note.text}" if note.name else f"{sign}{note.text}"
 
 
 def table(content: Table) -> str:
@@ -77,7 +57,7 @@ def table(content: Table) -> str:
     if not content.rows:
         return ""
     has_samples = any(row.samples is not None for row in content.rows)
-    head = [content.corner or content.name, *content.columns, *["samples"] * has_samples]
+    head = [content.corner, *content.columns, *["samples"] * has_samples]
     lines = [f"| {' | '.join(head)} |", f"{'| --- ' * len(head)}|"]
     for row in content.rows:
         name = markdown_text(row.name, LONGEST_CELL)
@@ -105,7 +85,3 @@ def _plain(text: str) -> str:
 
 def _list(texts: Iterable[str]) -> str:
     return "\n".join(f"- {_plain(text)}" for text in texts)
-
-
-def _notes(shown: Iterable[Note]) -> str:
-    return _list(note.text for note in shown)

@@ -43,8 +43,10 @@ class Table:
     name: str
     columns: tuple[str, ...]
     rows: tuple[Row, ...]
-    corner: str = ""
+    corner: str
     """The heading of the names of the rows."""
+    is_wordy: bool = False
+    """True if the cells hold sentences: the terminal shows each row as a line of text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

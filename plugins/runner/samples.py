@@ -244,7 +244,6 @@ def inspect_case(case: Case, samples: Iterable[Sample], task: Task, formatter: P
         case=case,
         samples=len(fills),
         min_fill=min(fills),
-        mean_fill=sum(fills) / len(fills),
         problems=(*problems, *depth_problems(ranks)),
     )
 

@@ -199,7 +199,9 @@ def difference_tables(document: JsonReport, regression: RegressionSummary) -> li
             compared = [regression.cases.get(ids.get((task, length), "")) for length in lengths]
             cells = [_difference_cell(case, task, length) for case, length in zip(compared, lengths, strict=True)]
             rows.append(Row(name=task, cells=tuple(cells)))
-        tables.append(Table(name=suite.upper(), columns=tuple(map(short_length, lengths)), rows=tuple(rows)))
+        tables.append(
+            Table(name=suite.upper(), corner="task", columns=tuple(map(short_length, lengths)), rows=tuple(rows))
+        )
     return tables
 
 

@@ -38,7 +38,7 @@ def invariance_table(findings: Sequence[PropertyFinding]) -> Table:
         word = WORDS.get(finding.verdict, finding.verdict)
         rows.append(Row(name=finding.name, cells=(verdict_cell(word), Cell(text=text))))
     columns = ("verdict", "difference")
-    return Table(name="Properties of the engine", corner="property", columns=columns, rows=tuple(rows))
+    return Table(name="Properties of the engine", corner="invariance", columns=columns, rows=tuple(rows), is_wordy=True)
 
 
 def server_notes(generations: Sequence[Generation], facts: EngineFacts | None) -> ReportServer | UnsetType:
@@ -122,7 +122,8 @@ def cost_text(document: JsonReport) -> str:
 
 
 def cost_notes(document: JsonReport) -> list[Note]:
-    shown, run = [Note(name="cost", text=cost_text(document))], document.run
+    run = document.run
+    shown = [Note(name="cost", text=cost_text(document))] if document.cases else []
     total = sum(run.worker_seconds.values())
     if total >= LEAST_SHOWN_SECONDS:
         spent = sorted(((seconds, name) for name, seconds in run.worker_seconds.items()), reverse=True)

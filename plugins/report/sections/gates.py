@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
-from longctx.fixtures.records import PairedChange, Reason, Verdict
+from longctx.fixtures.records import PairedChange, Reason, Verdict, VerdictWord
 from longctx.fixtures.records.report import JsonReport, ReportCase, ReportGate, ReportVerdict
 from longctx.plugins.evidence.effective_length import (
     contiguous_effective_length,
@@ -17,18 +17,15 @@ from longctx.plugins.report.sections.comparison import endings_text
 from longctx.plugins.report.sections.engine import failed_properties, held_properties, partial_note
 from longctx.plugins.report.tables import (
     Cell,
-    Note,
     Row,
     Table,
     counted,
-    notes,
     plural,
     shares_text,
     short_length,
     shown_interval,
     shown_number,
     verdict_cell,
-    verdict_tone,
 )
 from longctx.plugins.thresholds.records import COMPARED_KINDS, LARGEST_SHARE
 from longctx.plugins.verdicts.diagnoses import Diagnosis
@@ -43,7 +40,6 @@ OTHER_TESTS = "a test that is not about the model failed"
 NAMED_GATES = 4
 ORDER = ("fail", "error", "undecided", "not measured", "pass")
 """The words of verdicts, the worst first."""
-MOST_GATES, MOST_PASSING = 12, 6
 # Points by which the sum of differences may be off.
 ROUNDING = 1e-6
 # Rarer losses are not told apart.
@@ -179,38 +175,23 @@ def gate_text(gate: ReportGate) -> str:
     return f"{gate.name}: {gate.verdict}: {gate.reason}"
 
 
-def gate_notes(document: JsonReport) -> list[Note]:
-    """Return a note for every blocking gate, the worst last, and the counts of the others and of many that pass."""
-    blocking = [gate for gate in document.gates if gate.blocking]
-    blocking.sort(key=lambda gate: -ORDER.index(gate.verdict))
-    passing = [gate for gate in blocking if gate.verdict == "pass"]
-    shown = list[Note]()
-    if len(passing) > MOST_PASSING:
-        shown.append(Note(name="gate", text=f"{len(passing)} gates: pass", tone="good"))
-        del blocking[: len(passing)]
-    for gate in blocking:
-        shown.append(Note(name="gate", text=gate_text(gate), tone=verdict_tone(gate.verdict)))
-        shown += notes("", [_intervals(gate)]) if gate.interval else []
-    reported = Counter(gate.verdict for gate in document.gates if not gate.blocking)
-    if reported:
-        shown.append(Note(text=f"reported only: {shares_text((word, count) for word, count in reported.items())}"))
-    return shown
-
-
 def gate_table(document: JsonReport, most: int | None = None) -> Table:
-    """Return the gates, or the blocking ones: all that fail the run, others up to `most`; the worst come first."""
-    gates = [gate for gate in document.gates if gate.blocking or most is None]
-    gates.sort(key=lambda gate: (not gate.blocking, ORDER.index(gate.verdict)))
-    shown = len(gates) if most is None else max(most, sum(gate.fails for gate in gates))
-    rows = []
-    for gate in gates[:shown]:
-        name = gate.name if gate.blocking else f"{gate.name}, reported only"
-        cells = (verdict_cell(gate.verdict), Cell(text=gate.reason), Cell(text=_intervals(gate)))
-        rows.append(Row(name=name, cells=cells))
-    for verdict, count in Counter(gate.verdict for gate in gates[shown:]).items():
-        rows.append(Row(name=f"{count} more", cells=(verdict_cell(verdict), Cell(text=""), Cell(text=""))))
+    """Return all gates, the worst first; with `most`, some that pass and those that are only reported are counted."""
+    gates = sorted(document.gates, key=lambda gate: (not gate.blocking, ORDER.index(gate.verdict)))
+    rows, more = list[Row](), Counter[tuple[bool, VerdictWord]]()
+    for gate in gates:
+        is_open = gate.blocking and gate.verdict != "pass"
+        if most is None or is_open or (gate.blocking and len(rows) < most):
+            name = gate.name if gate.blocking else f"{gate.name}, reported only"
+            cells = (verdict_cell(gate.verdict), Cell(text=gate.reason), Cell(text=_intervals(gate)))
+            rows.append(Row(name=name, cells=cells))
+        else:
+            more[gate.blocking, gate.verdict] += 1
+    for (is_blocking, verdict), count in more.items():
+        name = f"{count} more" if is_blocking else f"{count} reported only"
+        rows.append(Row(name=name, cells=(verdict_cell(verdict), Cell(text=""), Cell(text=""))))
     columns = ("verdict", "reason", "confidence intervals")
-    return Table(name="Gates", corner="gate", columns=columns, rows=tuple(rows))
+    return Table(name="Gates", corner="gate", columns=columns, rows=tuple(rows), is_wordy=True)
 
 
 def _intervals(gate: ReportGate) -> str:

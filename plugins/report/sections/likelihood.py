@@ -22,7 +22,6 @@ from longctx.plugins.verdicts.likelihood_gates import PanelLikelihood
 
 # A smaller change against the baseline, in nats, is no finding: rounding alone causes as much.
 LEAST_CHANGE = 0.05
-CAPTION = "Likelihood of gold answers, in nats per token. It screens; answers decide."
 IN_POINTS = ("recovery", "greedy")
 MEASURES: Mapping[str, str] = {
     "nll": "nll",
@@ -79,11 +78,11 @@ def likelihood_table(section: LikelihoodSummary, cases: Sequence[ReportCase]) ->
             entry = section.cases.get(case.id)
             if entry is not None and (family, case.length) == (panel.family, panel.length):
                 rows.append(_row(case.task, "task", entry, entry.samples))
-    return Table(name=CAPTION, corner="samples of", columns=tuple(MEASURES.values()), rows=tuple(rows))
+    return Table(name="Likelihood of gold answers", corner="nats", columns=tuple(MEASURES.values()), rows=tuple(rows))
 
 
 def finding_notes(section: LikelihoodSummary) -> list[Note]:
-    notes = []
+    notes = [Note(name="likelihood", text="of gold answers, in nats per token. It screens; answers decide")]
     for panel in section.panels:
         notes += [Note(text=f"{panel_name(panel)}: {finding}", tone="warning") for finding in panel.findings]
     return notes

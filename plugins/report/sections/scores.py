@@ -18,6 +18,7 @@ from longctx.plugins.report.tables import (
     Row,
     Table,
     counted,
+    notes,
     plural,
     shares_text,
     short_length,
@@ -32,7 +33,6 @@ TITLES = {RULER: "RULER", HELMET: "HELMET", FRONTIER: "Frontier tasks", "tasks":
 # A case whose prompts take less of the length, in percent, measures less than its name says.
 LOW_FILL, MOST_NAMED = 75, 3
 INTERVALS = ("these samples", "the model")
-TEXT_WIDTH = 28
 MOST_KINDS = 2
 # Kinds of failure from nearly right to no answer at all.
 RIGHT = "right"
@@ -49,9 +49,13 @@ def is_rough(case: ReportCase) -> bool:
 
 def score_tables(document: JsonReport) -> list[Table]:
     """Return the scores of every suite by task and length, and the means, each above its baseline and intervals."""
-    tables, baselines = [], _baselines(document)
+    tables, baselines, confidence = [], _baselines(document), at_confidence(document)
+    by_place = {(case.suite, case.task, case.length): case for case in document.cases}
     for suite in dict.fromkeys(case.suite for case in document.cases):
-        rows = [*case_table(document, suite).rows]
+        rows = []
+        for task in dict.fromkeys(case.task for case in document.cases if case.suite == suite):
+            found = [by_place.get((suite, task, length)) for length in tested_lengths(document)]
+            rows.append(Row(name=task, cells=tuple(_case_cell(case, confidence) for case in found)))
         for mean in means(document):
             if mean.suite == suite:
                 rows.append(_mean_row(document, mean))
@@ -62,19 +66,8 @@ def score_tables(document: JsonReport) -> list[Table]:
         for family in [*baselines]:
             cases = [case for case in document.cases if case.suite == suite and family in (suite, case.category)]
             rows += [_mean_of(document, cases), baselines.pop(family)] if cases else []
-        tables.append(_table(document, TITLES.get(suite, f"Questions: {suite}"), rows))
+        tables.append(_table(document, TITLES.get(suite, f"Questions: {suite}"), rows, corner="score"))
     return tables
-
-
-def case_table(document: JsonReport, suite: str = "") -> Table:
-    """Return the scores of a suite's cases by task and length, or those of all cases."""
-    cases, confidence = [case for case in document.cases if suite in ("", case.suite)], at_confidence(document)
-    by_place = {(case.task, case.length): case for case in cases}
-    rows = []
-    for task in dict.fromkeys(case.task for case in cases):
-        cells = [_case_cell(by_place.get((task, length)), confidence) for length in tested_lengths(document)]
-        rows.append(Row(name=task, cells=tuple(cells)))
-    return _table(document, "", rows)
 
 
 def score_notes(document: JsonReport) -> list[Note]:
@@ -101,7 +94,7 @@ def score_notes(document: JsonReport) -> list[Note]:
                 lacking.append(f"{category} at {short_length(int(length))} lacks {data_set}: {one_line(reason, 100)}")
     if lacking and any(mean.suite == HELMET for mean in means(document)):
         texts.append(f"categories without a score: {counted(lacking, MOST_NAMED)}")
-    return [Note(text=text) for text in texts]
+    return notes("scores", texts)
 
 
 def at_confidence(document: JsonReport) -> str:
@@ -173,7 +166,7 @@ def all_cases(document: JsonReport) -> Table:
     return Table(name="All cases", corner="case", columns=columns, rows=tuple(rows))
 
 
-def _table(document: JsonReport, name: str, rows: Sequence[Row], corner: str = "task") -> Table:
+def _table(document: JsonReport, name: str, rows: Sequence[Row], corner: str) -> Table:
     columns = tuple(map(short_length, tested_lengths(document)))
     return Table(name=name, corner=corner, columns=columns, rows=tuple(rows))
 
@@ -247,26 +240,6 @@ def _interval_rows(document: JsonReport) -> list[Row]:
     return rows
 
 
-def failure_notes(document: JsonReport, most: int) -> list[Note]:
-    """Return how many cases score below 100, and the lowest of them, at most so many."""
-    count = sum(bool(case.failures) for case in document.cases)
-    if not count:
-        return []
-    rows = lowest_table(document, most).rows
-    example = ", the lowest ones:" if rows else ""
-    shown = [Note(name="below 100", text=f"{count} of {len(document.cases)} cases{example}")]
-    for row in rows:
-        score, kinds, *questions, expected, answer = (cell.text for cell in row.cells)
-        text = f"{row.name}: {score}, {kinds}"
-        if any(questions):
-            text += f"; asked {questions[0]!r}"
-        # Result files of other programs may have scores alone.
-        if expected:
-            text += f"; expected {one_line(expected, TEXT_WIDTH)!r}, got {one_line(answer, TEXT_WIDTH)!r}"
-        shown.append(Note(text=text))
-    return shown
-
-
 def lowest_table(document: JsonReport, most: int) -> Table:
     """Return the cases with the lowest scores, each with its most frequent failures and its first wrong answer.
 
@@ -285,7 +258,7 @@ def lowest_table(document: JsonReport, most: int) -> Table:
         texts = (shown_number(case.score), shares_text(kinds), *questions, expected, answer)
         rows.append(text_row(f"{case.task}-{format_length(case.length)}" if case.length else case.task, *texts))
     columns = ("score", "failures", *(["question"] if has_questions else []), "expected", "answer")
-    return Table(name="Lowest-scoring cases", corner="lowest cases", columns=columns, rows=tuple(rows))
+    return Table(name="Lowest-scoring cases", corner="lowest", columns=columns, rows=tuple(rows), is_wordy=True)
 
 
 def failure_table(document: JsonReport) -> Table:

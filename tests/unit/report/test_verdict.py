@@ -20,7 +20,8 @@ from longctx.fixtures.records.report import JsonReport
 from longctx.plugins.report.document import RunSummary, document
 from longctx.plugins.report.html.page import page
 from longctx.plugins.report.markdown import SIGNS, markdown
-from longctx.plugins.report.sections.gates import MOST_PASSING, NO_GATE, OTHER_TESTS, REMEDIES, run_verdict
+from longctx.plugins.report.sections.gates import NO_GATE, OTHER_TESTS, REMEDIES, run_verdict
+from longctx.plugins.report.sections.summary import MOST_PASSING
 from longctx.plugins.report.terminal import terminal_summary, verdict_lines
 from longctx.plugins.reports import describe_in_junit
 from tests.helpers.reports import run_summary
@@ -193,12 +194,12 @@ def test_a_passing_run_needs_few_lines_below_its_table() -> None:
     assert len(lines) - table_end - 1 <= 10
 
 
-def test_many_passing_gates_take_one_line_and_the_worst_stands_last() -> None:
+def test_the_worst_gates_stand_first_and_most_that_pass_take_one_line() -> None:
     gates = [structs.replace(GATE, name=f"g{number}") for number in range(MOST_PASSING + 1)]
-    bad = [structs.replace(GATE, name=name, verdict=name) for name in ("fail", "undecided")]
-    text = [line for line, _ in terminal_summary(structs.replace(REPORT, gates=(*bad, *gates), verdict=None))]
+    bad = [structs.replace(GATE, name=name, verdict=name) for name in ("undecided", "fail")]
+    text = [line for line, _ in terminal_summary(structs.replace(REPORT, gates=(*gates, *bad), verdict=None))]
     shown = [line.split(":")[0].removeprefix("gate").strip() for line in text if line.startswith("gate ")]
-    assert shown == [f"{len(gates)} gates", "undecided", "fail"]
+    assert shown == ["fail", "undecided", *(f"g{number}" for number in range(MOST_PASSING - 2)), "3 more"]
 
 
 def test_a_gate_without_a_baseline_asks_for_one() -> None:

@@ -53,8 +53,6 @@ def test_sound_samples_have_no_problems(task: str, length: int) -> None:
     assert inspection.problems == ()
     assert inspection.samples == 8
     assert inspection.min_fill == min(map(fill_ratio, tested))
-    assert inspection.mean_fill == pytest.approx(sum(map(fill_ratio, tested)) / 8)
-    assert 0 < inspection.min_fill <= inspection.mean_fill <= 1
 
 
 @pytest.mark.parametrize("task", ["niah_single_1", "niah_multikey_1", "niah_multikey_2"])
