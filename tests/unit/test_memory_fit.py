@@ -5,7 +5,6 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -138,14 +137,11 @@ def test_a_length_whose_cache_does_not_fit_is_refused_with_the_numbers(model: Ch
     line = problems(model)[131072]
     expected = r"--lengths: 131072 tokens take [\d.]+ GiB \([\d.]+ weights, [\d.]+ cache\) in each "
     match = re.fullmatch(
-        expected
-        + r"worker, which has [\d.]+ GiB \(1 GPU\); use --gpus-per-worker (\d) if the machine has that many, shorter "
+        expected + r"worker, which has [\d.]+ GiB \(1 GPU\); use fewer workers \(-n\), more --gpus-per-worker, shorter "
         r"--lengths, or a server \(--base-url\)",
         line,
     )
     assert match is not None
-    assert problems(model, gpus_per_worker=int(match[1])) == {}
-    assert problems(model, gpus_per_worker=int(match[1]) - 1) != {}
     cards(int(1.05 * long.total_bytes / MIB))
     assert problems(model) == {}
     # An estimate may be a tenth too high.
@@ -153,7 +149,6 @@ def test_a_length_whose_cache_does_not_fit_is_refused_with_the_numbers(model: Ch
     assert problems(model) == {}
     assert set(problems(model, workers=2)) == {131072}
     assert "1 GPU among 2 workers" in problems(model, workers=2)[131072]
-    assert "use fewer workers (-n)" in problems(model, workers=2)[131072]
 
 
 def test_a_thought_and_a_baseline_need_memory_too(model: Checkpoint, cards: Cards) -> None:
@@ -171,20 +166,16 @@ def test_a_model_that_the_machine_cannot_hold_is_refused(model: Checkpoint) -> N
     huge = replace(model, weight_bytes=2 * memory)
     refused = problems(huge, device="cpu")
     assert set(refused) == {4096, 131072}
-    assert "this machine's memory); use a machine with more memory" in refused[4096]
+    assert "(this machine's memory); use " in refused[4096]
     half = replace(model, weight_bytes=memory // 2)
     assert problems(half, lengths=(4096,), device="cpu") == {}
-    # Weights in their stored format are pages of one file for all workers; in another format every worker has its own.
+    # Weights may be pages of one file for all workers.
     assert problems(half, lengths=(4096,), device="cpu", workers=4) == {}
-    other: dict[str, Any] = {"dtype": "bfloat16", "device": "cpu", "workers": 6}
-    assert model.dtype == "float32"
-    assert "this machine's memory among 6 workers); use fewer workers" in problems(half, **other)[4096]
     stored = replace(model, weight_bytes=memory * 2 // 3, dtype="bfloat16")
     for name in ("bfloat16", "bf16"):
-        assert problems(stored, lengths=(4096,), **other | {"dtype": name}) == {}
-    # By itself, a CPU computes in float32: twice the bytes, in every worker.
-    for workers in (1, 6):
-        assert 4096 in problems(stored, lengths=(4096,), **other | {"dtype": "auto", "workers": workers})
+        assert problems(stored, lengths=(4096,), device="cpu", dtype=name) == {}
+    # By itself, a CPU computes in float32: twice the bytes.
+    assert 4096 in problems(stored, lengths=(4096,), device="cpu")
 
 
 # Limits the memory of a run, as a container would, so that a checkpoint that takes seconds to read does not fit.
@@ -221,10 +212,9 @@ def test_a_run_that_cannot_fit_ends_with_one_line_that_a_plan_shows_too(
         r"ERROR: --lengths: 4096 tokens take [\d.]+ GiB \([\d.]+ weights, .*GiB \(this machine's memory\); use .*", line
     )
     cards(2**20)
-    ended = run_pytest(planned, *what, "--plan", "-n", "2", "--dtype", "bfloat16", gpus="0")
+    ended = run_pytest(planned, *what, "--plan", "-n", "2", gpus="0")
     assert ended.exit_code == 0
     assert re.search(r"cache(; --gpus-per-worker \d+ with 1024 GiB each)?\)", ended.output)
-    # The weights are half as large in that format, but every worker has its own, although a plan starts none.
     (refused,) = (line for line in ended.output.splitlines() if line.startswith("cannot run: "))
     assert "(this machine's memory among 2 workers)" in refused
 
