@@ -1,7 +1,7 @@
 """The cases of a run: its lengths, tasks and samples, and the cases that do not fit."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from longctx.fixtures.cases import FILES, cases_that_cannot_fit, fit_questions, is_selected, plan, unavailable_cases
@@ -24,8 +24,6 @@ from longctx.plugins.verdicts.hypotheses import gate_family
 # The shortest length that a suite is defined for, in tokens: HELMET's (Yen et al. 2025, §3), the frontier tasks', and
 # that of the paper for RULER's sweeps, whose hardest settings need more than 1K.
 MIN_LENGTHS = {"helmet": 8192, "frontier": 4096, "ruler_sweeps": 4096}
-# The most cases that one line explains.
-MOST_REASONS = 6
 CHOSEN_SAMPLES = re.compile(r"(?P<case>.+\]):(?P<indices>[0-9]{1,9}(,[0-9]{1,9})*)")
 
 
@@ -266,21 +264,6 @@ def check_fit(run: Run, baseline: Baseline | None, invocation: Invocation) -> Ru
         # What --tasks names was meant; a case that -k selects fails alone.
         fatal = {case.id: fatal[case.id] for case in run.cases if case.id in fatal and case.task in run.task_names}
     if fatal:
-        raise ConfigError(_misfit_line(run, fatal))
+        first, *others = dict.fromkeys(fatal.values())
+        raise ConfigError(f"{first}{f'; {len(others)} more do not fit' if others else ''}")
     return replace(run, misfits=large | run.misfits)
-
-
-def _misfit_line(run: Run, misfits: Mapping[str, str]) -> str:
-    """Return one line about all cases that do not fit, with the -k that leaves them out if they are few."""
-    reasons = list(dict.fromkeys(misfits.values()))
-    if len(reasons) == 1:
-        return reasons[0]
-    shown = [reason.partition("; ")[0] for reason in reasons]
-    more = f"; and {len(shown) - MOST_REASONS} more" if len(shown) > MOST_REASONS else ""
-    needed = max((int(match[1]) for reason in shown if (match := re.search(r" take (\d+)$", reason))), default=0)
-    remedy = f"use --lengths {needed} or more" if needed else "use other --lengths"
-    if not more and len(misfits) < len(run.available):
-        # With their brackets, these parts of ids stand in no other id.
-        names = [f"not [{case_id.partition('[')[2]}" for case_id in misfits]
-        remedy += f", or leave them out with -k '{' and '.join(names)}'"
-    return f"{'; '.join(shown[:MOST_REASONS])}{more}; {remedy}"
