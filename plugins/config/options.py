@@ -5,9 +5,7 @@ The options of pytest, the help texts, the value checks, `longctx.toml`, the ref
 nor torch, because pytest loads it before it knows its root directory.
 """
 
-import errno
 import math
-import os
 import re
 from argparse import ArgumentParser
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -137,13 +135,6 @@ class Option:
     def problem(self, value: object) -> str:
         """Return the problem with a value, to stand after the option's name; empty if a run may use it."""
         text, accepted = str(value), self.accepted
-        if self.kind in ("path", "perhaps path"):
-            impossible = [part for part in (text.split(",") if self.is_list else [text]) if _is_impossible(part)]
-            if impossible:
-                return (
-                    f"no file can have the name {impossible[0][:40]!r}..., which is too long or holds a NUL; "
-                    "give a path that the file system can hold"
-                )
         match self.kind:
             case "choice":
                 is_good, accepted = text in self.choices, ""
@@ -190,17 +181,6 @@ class Option:
             attributes |= {"nargs": "+"} if self.takes_words else {}
             attributes |= {"required": True} if self.is_required else {}
         return attributes
-
-
-def _is_impossible(path: str) -> bool:
-    """Return True if the operating system rejects the path itself, so that every look at it would raise an error."""
-    try:
-        os.lstat(path)
-    except ValueError:
-        return True
-    except OSError as error:
-        return error.errno == errno.ENAMETOOLONG
-    return False
 
 
 _ENDPOINTS = "use --good, --bad and --checkpoints"
