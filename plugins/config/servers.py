@@ -7,8 +7,7 @@ import tempfile
 import threading
 import time
 from argparse import Namespace
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -40,8 +39,6 @@ START_TIMEOUT_SECONDS = 3600.0
 PROBE_TIMEOUT_SECONDS = 300.0
 # A server may take this long to say what it is, even after the end of --budget.
 PROBE_SECONDS = 30.0
-# A line says after this time that a server is waited for.
-QUIET_SECONDS = 10.0
 
 
 def is_served(options: Options | Namespace) -> bool:
@@ -143,36 +140,29 @@ def open_endpoint(run: Run, invocation: Invocation, baseline: Checkpoint | None 
         salt=f"{checkpoint.fingerprint[:16]}-{uuid4().hex[:8]}",
     )
     connection = connect(str(url), timeout_seconds=min(options.request_timeout, PROBE_TIMEOUT_SECONDS))
-    with _waiting(unknown, TimeBudget(deadline), invocation) as policy:
-        probe = Probe(connection=connection, endpoint=unknown, ids=encode, policy=policy)
-        endpoint = probe.described(names, served_name, is_own_tokenizer=is_on_disk(checkpoint))
-        endpoint = replace(endpoint, notes=_notes(endpoint, checkpoint, formatter))
-        if options.signal == "answers":
-            return endpoint
-        method = require_log_probabilities(connection, endpoint, encode(LONG), policy)
-        return replace(endpoint, log_probabilities=method)
+    policy = _waiting(unknown, deadline, invocation)
+    probe = Probe(connection=connection, endpoint=unknown, ids=encode, policy=policy)
+    endpoint = probe.described(names, served_name, is_own_tokenizer=is_on_disk(checkpoint))
+    endpoint = replace(endpoint, notes=_notes(endpoint, checkpoint, formatter))
+    if options.signal == "answers":
+        return endpoint
+    method = require_log_probabilities(connection, endpoint, encode(LONG), policy)
+    return replace(endpoint, log_probabilities=method)
 
 
-@contextmanager
-def _waiting(endpoint: Endpoint, budget: TimeBudget, invocation: Invocation) -> Iterator[RetryPolicy]:
-    """Yield the retries of requests before a run, and say after some seconds that the server is waited for, and why."""
-    reasons = ["no reply yet"]
+def _waiting(endpoint: Endpoint, deadline: float | None, invocation: Invocation) -> RetryPolicy:
+    """Return the retries of requests before a run; the first one says that the server is waited for, and why."""
+    reasons: list[str] = []
 
     def may_go_on(failure: RequestFailure) -> bool:
-        reasons.append(failure.reason)
         # These requests are short: what had no reply in time once has none.
-        return failure.kind != "time-out" and endpoint.may_recover(failure)
+        may_come = failure.kind != "time-out" and endpoint.may_recover(failure)
+        if may_come and not reasons:
+            invocation.announce(f"waiting for {endpoint.url} ({failure.reason}) ...")
+            reasons.append(failure.reason)
+        return may_come
 
-    def announce() -> None:
-        invocation.announce(f"waiting for {endpoint.url} ({reasons[-1]}) ...")
-
-    line = threading.Timer(QUIET_SECONDS, announce)
-    line.daemon = True
-    line.start()
-    try:
-        yield RetryPolicy(may_go_on=may_go_on, budget=budget)
-    finally:
-        line.cancel()
+    return RetryPolicy(may_go_on=may_go_on, budget=TimeBudget(deadline))
 
 
 def _notes(endpoint: Endpoint, checkpoint: Checkpoint, formatter: PromptFormatter) -> tuple[str, ...]:
