@@ -26,8 +26,6 @@ ASSUMED_FLIPS = 0.2
 MOST_LEVELS = 480
 GRID_TOLERANCE = 1e-7
 STAKES = 400
-# The points of the characteristic function that are computed at a time.
-CHUNK = 1 << 14
 # More than the error of the Fourier transform.
 ROUNDING = 1e-15
 
@@ -97,15 +95,13 @@ def _half_sums(steps: NDArray[np.int64]) -> Floats:
     """
     total = int(steps.sum())
     size = 1 << total.bit_length()
-    values, counts = np.unique(steps, return_counts=True)
-    transform = np.empty(size // 2 + 1)
-    for start in range(0, transform.size, CHUNK):
-        angles = np.pi / size * np.arange(start, min(start + CHUNK, transform.size))
-        product = np.ones(angles.size)
-        for value, count in zip(values, counts, strict=True):
-            product *= np.cos(value * angles) ** count
-        transform[start : start + CHUNK] = product
-    turns = np.exp(-1j * np.pi / size * np.fmod(total * np.arange(transform.size, dtype=np.float64), 2 * size))
+    points = np.arange(size // 2 + 1)
+    angles = np.pi / size * points
+    transform = np.ones(points.size)
+    for value, count in zip(*np.unique(steps, return_counts=True), strict=True):
+        transform *= np.cos(value * angles) ** count
+    # Whole turns are left out first, because large angles lose precision.
+    turns = np.exp(-1j * np.pi / size * np.fmod(float(total) * points, 2 * size))
     distribution: Floats = np.fft.irfft(transform * turns, n=size)
     return distribution
 
