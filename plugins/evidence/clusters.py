@@ -4,8 +4,6 @@ Samples that share a context are not independent, so a statistic must count them
 case on one context, and its value is the mean of their scores.
 """
 
-import math
-from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, lru_cache
@@ -28,6 +26,10 @@ CLUSTERS_PER_LOOK = 4
 ESTIMATE_ALPHA = 0.05
 
 
+UnitName = tuple[str, int]
+"""The task of a unit of evidence, empty for a text that tasks share, and its haystack."""
+
+
 class SampleRef(NamedTuple):
     """A reference to one sample of a case; its place in a queue and the key of its score."""
 
@@ -47,12 +49,10 @@ class ClusteredQueue:
     more. `scale` times the mean of all weighted cluster means is the panel's mean, so a threshold on the panel is
     tested as threshold / scale on the weighted means, which stay within [0, 1].
 
-    `draw_rates` are the rates by case id at which clusters were drawn into the queue, 1 for a case without one.
+    Clusters are drawn into the queue at rates proportional to their weights, in a uniform queue at equal rates.
     """
 
-    def __init__(
-        self, refs: Sequence[SampleRef], cases: Mapping[str, Case], draw_rates: Mapping[str, float] | None = None
-    ):
+    def __init__(self, refs: Sequence[SampleRef], cases: Mapping[str, Case], *, is_uniform: bool = False):
         self.refs = tuple(refs)
         self._cases = cases
         grouped = groupby(refs, key=lambda ref: cluster_of(ref, cases))
@@ -61,8 +61,7 @@ class ClusteredQueue:
         case_sizes = Counter(self._case_of)
         smallest = min(case_sizes.values(), default=1)
         self.scale = len(self.clusters) / (len(case_sizes) * smallest) if case_sizes else 1.0
-        given = draw_rates or {}
-        self._rates = {case_id: given.get(case_id, 1.0) for case_id in case_sizes}
+        self._is_uniform = is_uniform
         self._weights = {case_id: smallest / size for case_id, size in case_sizes.items()}
         self._ends = (0, *accumulate(map(len, self.clusters)))
         # The length of the shortest prefix, in clusters, that has a cluster of every case.
@@ -78,7 +77,7 @@ class ClusteredQueue:
         numbers = {case_id: number for number, case_id in enumerate(self._weights)}
         stratum = np.array([numbers[case_id] for case_id in self._case_of], dtype=np.intp)
         weights = np.array(list(self._weights.values()))
-        rates = np.array(list(self._rates.values()))
+        rates = np.ones(weights.size) if self._is_uniform else weights
         return Strata(stratum=stratum, weights=weights, rates=rates)
 
     @cached_property
@@ -91,72 +90,51 @@ class ClusteredQueue:
         return self.scale * self.drawn_strata.mean(differences)
 
     @cached_property
-    def haystacks(self) -> Ints:
-        """The number of the haystack, from 0, of every cluster in queue order.
-
-        Cases with fewer clusters on a haystack than others have several haystacks joined, so that each case has as
-        many haystacks for its clusters as every other. Cases about the same texts share their haystacks.
-        """
-        per_haystack = {case_id: own.size / np.unique(own).size for case_id, (_, own) in self._by_case.items()}
-        most = max(per_haystack.values(), default=1.0)
-        joined = {case_id: max(1, round(own.size / most)) for case_id, (_, own) in self._by_case.items()}
-        sharing = self._cases_about_same_texts
-        fewest = min((joined[case_id] for case_id in sharing), default=1)
-        numbers: dict[tuple[str, int], int] = {}
-        of_cluster: list[int] = []
-        for case_id, own in zip(self._case_of, self._own_haystacks.tolist(), strict=True):
-            if case_id in sharing:
-                key = "", own % fewest
-            elif per_haystack[case_id] < most:
-                key = case_id, own % joined[case_id]
-            else:
-                key = case_id, own
-            of_cluster.append(numbers.setdefault(key, len(numbers)))
-        return np.array(of_cluster, dtype=np.intp)
-
-    @cached_property
     def _cases_about_same_texts(self) -> frozenset[str]:
         """The ids of the cases that have a text with another case in common."""
-        texts = {
-            case_id: set(own.tolist()) for case_id, (_, own) in self._by_case.items() if self._cases[case_id].texts
-        }
+        texts = {}
+        for case_id, (_, own) in self._by_case.items():
+            if self._cases[case_id].texts:
+                texts[case_id] = set(own.tolist())
         cases = Counter(chain.from_iterable(texts.values()))
         shared = {text for text, count in cases.items() if count > 1}
         return frozenset(case_id for case_id, own in texts.items() if own & shared)
 
     @cached_property
-    def _units(self) -> tuple[Sequence[tuple[str, int]], Ints]:
-        """The units of evidence, and the number of the unit of every cluster in queue order.
+    def _unit_names(self) -> list[UnitName]:
+        """The name of every cluster's unit of evidence, in queue order.
 
         A unit is a text, in all tasks and at all lengths; else a task's haystack of one number at all lengths.
         """
-        numbers: dict[tuple[str, int], int] = {}
-        of_cluster = []
+        names = []
         for case_id, own in zip(self._case_of, self._own_haystacks.tolist(), strict=True):
             case = self._cases[case_id]
-            unit = "" if case.texts else case.task, own
-            of_cluster.append(numbers.setdefault(unit, len(numbers)))
-        return tuple(numbers), np.array(of_cluster, dtype=np.intp)
+            names.append(("" if case.texts else case.task, own))
+        return names
 
-    def unit_sums(self, means: Floats) -> dict[tuple[str, int], tuple[float, float]]:
+    @cached_property
+    def units(self) -> Ints:
+        """The number of the unit of evidence, from 0, of every cluster in queue order."""
+        numbers: dict[UnitName, int] = {}
+        for name in self._unit_names:
+            numbers.setdefault(name, len(numbers))
+        return np.array([numbers[name] for name in self._unit_names], dtype=np.intp)
+
+    def unit_sums(self, means: Floats) -> dict[UnitName, tuple[float, float]]:
         """Return by unit of evidence the sum of the first clusters' values, and the largest that it can be.
 
         The sums of all units add up to the panel's mean if all clusters are there, so units of several panels can be
         added.
         """
         share = self.scale / max(1, len(self.clusters))
-        names, numbers = self._units
-        own = numbers[: means.size]
+        own = self.units[: means.size]
         sums = np.bincount(own, share * means)
         largest = np.bincount(own, share * self.strata.largest_values[: means.size])
-        pairs = zip(sums.tolist(), largest.tolist(), strict=True)
-        return dict(zip(names, pairs, strict=False))
-
-    def haystack_count(self, clusters: int) -> int:
-        return len(np.unique(self.haystacks[:clusters]))
+        names = dict.fromkeys(self._unit_names[: means.size])
+        return dict(zip(names, zip(sums.tolist(), largest.tolist(), strict=True), strict=True))
 
     def unit_count(self, clusters: int) -> int:
-        return len(np.unique(self._units[1][:clusters]))
+        return len(set(self._unit_names[:clusters]))
 
     def values_by_case(self, means: Floats) -> list[CaseValues]:
         """Return the values and the haystacks of the first clusters by case, of cases whose samples share haystacks."""
@@ -198,59 +176,35 @@ class ClusteredQueue:
         own = [self._cases[first.case_id].haystack(first.sample_index) for first, *_ in self.clusters]
         return np.array(own, dtype=np.intp)
 
-    def weighted_means(self, scores: Mapping[SampleRef, float], stop: int | None = None, *, start: int = 0) -> Floats:
-        """Return the weighted mean of every cluster from number `start` up to `stop` or the first unfinished one.
+    def weighted_means(self, scores: Mapping[SampleRef, float], stop: int | None = None) -> Floats:
+        """Return the weighted mean of every cluster up to number `stop` or the first unfinished one.
 
         The values run from 0 to 1, for differences from -1 to 1.
         """
-        # This runs after every batch of samples, so no loop in Python goes over them.
-        first = self._ends[start]
-        last = self.sample_count(len(self.clusters) if stop is None else stop)
-        known = iter(map(scores.get, self.refs[first:last]).__next__, None)
-        values: Floats = np.fromiter(known, dtype=np.float64)
-        finished = bisect_right(self._ends, first + values.size) - 1
-        if finished <= start:
-            return np.empty(0)
-        begins, sizes, weights = self._columns[:, start:finished]
-        places = begins.astype(np.intp) - first
-        sums: Floats = np.add.reduceat(values[: self._ends[finished] - first], places)
-        means: Floats = weights * sums / sizes
-        return means
-
-    @cached_property
-    def _columns(self) -> Floats:
-        """The number of samples before every cluster, in it, and its weight: three rows."""
-        return np.stack([self._ends[:-1], np.diff(self._ends), self.strata.largest_values])
+        means = []
+        for case_id, cluster in zip(self._case_of[:stop], self.clusters[:stop], strict=True):
+            values = [scores[ref] for ref in cluster if ref in scores]
+            if len(values) < len(cluster):
+                break
+            means.append(self._weights[case_id] * sum(values) / len(values))
+        return np.array(means)
 
     def sample_count(self, clusters: int) -> int:
         """Return the number of samples in the first clusters; more clusters than there are count as all."""
         return self._ends[min(clusters, len(self.clusters))]
 
 
-def first_precise_look(means: Floats, queue: ClusteredQueue, precision: float) -> int | None:
-    """Return the number of clusters after which the panel's mean is known to within `precision`; None if it is not.
+def first_precise_look(means: Floats, queue: ClusteredQueue, precision: float, *, after: int = 0) -> int | None:
+    """Return the number of clusters, more than `after`, at which the panel's mean is known to within `precision`.
 
-    Looks are at fixed numbers of clusters, so the result does not depend on when the function is called.
+    Returns None if it is not. Looks are at fixed numbers of clusters, so the result does not depend on when the
+    function is called.
     """
     width = 2 * precision / queue.scale
     for clusters in range(queue.covering_clusters, len(means) + 1, CLUSTERS_PER_LOOK):
-        if _interval_width(means[:clusters].tobytes(), queue.strata) <= width:
+        if clusters > after and _interval_width(means[:clusters].tobytes(), queue.strata) <= width:
             return clusters
     return None
-
-
-def soonest_precise_look(means: Floats, queue: ClusteredQueue, precision: float, *, after: int) -> int | None:
-    """Return the earliest precise look at more than `after` clusters, where intervals only narrow; None without one."""
-    width = 2 * precision / queue.scale
-    first = queue.covering_clusters
-    skipped = max(0, math.ceil((after + 1 - first) / CLUSTERS_PER_LOOK))
-    looks = range(first + skipped * CLUSTERS_PER_LOOK, len(means) + 1, CLUSTERS_PER_LOOK)
-
-    def is_precise(clusters: int) -> bool:
-        return _interval_width(means[:clusters].tobytes(), queue.strata) <= width
-
-    place = bisect_left(looks, True, key=is_precise)
-    return looks[place] if place < len(looks) else None
 
 
 @lru_cache(maxsize=4096)

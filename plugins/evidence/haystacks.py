@@ -182,12 +182,6 @@ def _quantile(estimate: ModelMean, alpha: float) -> float:
     return -float(stdtrit(estimate.freedom, alpha / 2))
 
 
-def clustered_error(values: Floats, own: Ints) -> float | None:
-    """Return the standard error of the mean of values, whose haystacks are independent; None for fewer than two."""
-    estimate = model_mean([[(values, own)]])
-    return None if estimate is None else math.sqrt(estimate.variance)
-
-
 def _independent_samples(cases: Sequence[CaseValues]) -> float:
     """Return the number of independent samples whose mean would be as precise as the mean of the cases' means."""
     estimate = correlation(cases)

@@ -10,7 +10,6 @@ on both sides. A mean is that of the clipped values, so it lies in its interval.
 
 import math
 from collections.abc import Callable, Mapping
-from functools import lru_cache
 
 import numpy as np
 
@@ -18,7 +17,7 @@ from longctx.fixtures.records import Likelihood
 from longctx.fixtures.records.report_parts import CaseLikelihood, Interval, LikelihoodChanges, MeanEstimate
 from longctx.plugins.evidence.clusters import ClusteredQueue, SampleRef
 from longctx.plugins.evidence.e_process import Floats, LevelBets, Strata
-from longctx.plugins.evidence.haystacks import Ints, clustered_error, mean_interval
+from longctx.plugins.evidence.haystacks import mean_interval, model_mean
 from longctx.plugins.evidence.points import to_points
 from longctx.plugins.evidence.statistics import stratified_interval
 
@@ -70,7 +69,8 @@ def estimates(queue: ClusteredQueue, known: Likelihoods, *, alpha: float) -> Cas
         return _estimate(queue, shares, alpha, NLL_CLIP)
 
     greedy = queue.weighted_means({ref: float(item.full.is_greedy) for ref, item in used.items()})
-    gains, most = (difference_means(queue, used, value) for value in (gain_of, evidence_gain_of))
+    gains = difference_means(queue, used, gain_of)
+    gains_after_first = difference_means(queue, used, _gain_after_first)
     return CaseLikelihood(
         samples=len(used),
         planned=len(queue.refs),
@@ -80,8 +80,8 @@ def estimates(queue: ClusteredQueue, known: Likelihoods, *, alpha: float) -> Cas
         query=loss(lambda item: item.query.nll),
         evidence=loss(lambda item: item.evidence.nll),
         gain=_difference(queue, gains, alpha),
-        gain_after_first=_difference(queue, difference_means(queue, used, _gain_after_first), alpha),
-        recovery=recovery_estimate(gains.tobytes(), most.tobytes(), queue, alpha),
+        gain_after_first=_difference(queue, gains_after_first, alpha),
+        recovery=recovery_estimate(queue, gains, difference_means(queue, used, evidence_gain_of), alpha=alpha),
         greedy=_estimate(queue, greedy, alpha, to_points(1.0)),
         margin=margin_estimate(queue, used, clusters=clusters, alpha=alpha),
     )
@@ -91,20 +91,22 @@ def change(
     queue: ClusteredQueue, known: Likelihoods, baseline: Likelihoods, *, alpha: float
 ) -> LikelihoodChanges | None:
     """Return the differences on the finished clusters that the two models share; None without any."""
-    both = {ref: (known[ref], baseline[ref]) for ref in known.keys() & baseline.keys()}
 
     def differences(value: Value) -> Floats:
-        pairs = {ref: _clipped(value(one) - value(other)) / DIFFERENCE_CLIP for ref, (one, other) in both.items()}
+        pairs = {}
+        for ref in known.keys() & baseline.keys():
+            difference = value(known[ref]) - value(baseline[ref])
+            pairs[ref] = _clipped(difference) / DIFFERENCE_CLIP
         return queue.weighted_means(pairs)
 
     nll = differences(lambda item: item.full.nll)
     if not nll.size:
         return None
-    error = clustered_error(nll, queue.haystacks[: nll.size])
+    of_model = model_mean([[(nll, queue.units[: nll.size])]])
     return LikelihoodChanges(
         pairs=len(nll),
         nll=_difference(queue, nll, alpha),
-        nll_error=None if error is None else DIFFERENCE_CLIP * queue.scale * error,
+        nll_error=None if of_model is None else DIFFERENCE_CLIP * queue.scale * math.sqrt(of_model.variance),
         gain=_difference(queue, differences(gain_of), alpha),
         evidence=_difference(queue, differences(lambda item: item.evidence.nll), alpha),
     )
@@ -117,72 +119,79 @@ def margin_estimate(queue: ClusteredQueue, known: Likelihoods, *, clusters: int,
     """
     means: dict[int, float] = {}
     for place, cluster in enumerate(queue.clusters[:clusters]):
-        answers = [known[ref] for ref in cluster]
-        values = [answer.foil.nll - answer.full.nll for answer in answers if answer.foil is not None]
-        if values:
-            means[place] = math.fsum(map(_clipped, values)) / len(values) / DIFFERENCE_CLIP
+        margins = []
+        for ref in cluster:
+            foil = known[ref].foil
+            if foil is not None:
+                margins.append(_clipped(foil.nll - known[ref].full.nll))
+        if margins:
+            means[place] = math.fsum(margins) / len(margins) / DIFFERENCE_CLIP
     if not means:
         return None
     cases = {queue.clusters[place][0].case_id for place in means}
     population = sum(cluster[0].case_id in cases for cluster in queue.clusters)
-    shares = (np.array(list(means.values())) + 1) / 2
-    return _mean_estimate(shares, alpha, Strata.single(population), queue.haystacks[list(means)], _nats_of_share)
-
-
-def _nats_of_share(share: float) -> float:
-    return DIFFERENCE_CLIP * (2 * share - 1)
+    values, units = np.array(list(means.values())), queue.units[list(means)]
+    low, high = stratified_interval((values + 1) / 2, Strata.single(population), alpha=alpha)
+    estimate = MeanEstimate(
+        mean=math.fsum(values) / len(values),
+        interval=(2 * low - 1, 2 * high - 1),
+        model_interval=mean_interval(values, units, alpha=alpha),
+    )
+    return _in_unit(estimate, DIFFERENCE_CLIP, least=-1.0)
 
 
 def _difference(queue: ClusteredQueue, means: Floats, alpha: float) -> MeanEstimate:
-    def value(share: float) -> float:
-        return _clipped(queue.scale * _nats_of_share(share))
-
-    return _mean_estimate((means + 1) / 2, alpha, queue.drawn_strata, queue.haystacks[: means.size], value)
+    """Return the mean, in nats, of differences from -1 to 1."""
+    low, high = stratified_interval((means + 1) / 2, queue.drawn_strata, alpha=alpha)
+    estimate = MeanEstimate(
+        mean=math.fsum(means) / len(means),
+        interval=(2 * low - 1, 2 * high - 1),
+        model_interval=mean_interval(means, queue.units[: means.size], alpha=alpha),
+    )
+    return _in_unit(estimate, DIFFERENCE_CLIP, scale=queue.scale, least=-1.0)
 
 
 def _estimate(queue: ClusteredQueue, shares: Floats, alpha: float, most: float) -> MeanEstimate:
     """Return the mean of values from 0 to `most`, given as shares of it."""
-
-    def value(share: float) -> float:
-        return most * min(1.0, queue.scale * share)
-
-    return _mean_estimate(shares, alpha, queue.drawn_strata, queue.haystacks[: shares.size], value)
-
-
-def _mean_estimate(
-    shares: Floats, alpha: float, strata: Strata, haystacks: Ints, value: Callable[[float], float]
-) -> MeanEstimate:
-    """Return the mean of shares from 0 to 1 with its intervals, all converted by `value`."""
-    low, high = stratified_interval(shares, strata, alpha=alpha)
-    model_low, model_high = mean_interval(shares, haystacks, alpha=alpha)
-    mean = math.fsum(shares) / len(shares)
-    planned = value(low), value(high)
-    of_model = value(max(0.0, model_low)), value(min(1.0, model_high))
-    return MeanEstimate(mean=value(mean), interval=planned, model_interval=of_model)
+    estimate = MeanEstimate(
+        mean=math.fsum(shares) / len(shares),
+        interval=stratified_interval(shares, queue.drawn_strata, alpha=alpha),
+        model_interval=mean_interval(shares, queue.units[: shares.size], alpha=alpha),
+    )
+    return _in_unit(estimate, most, scale=queue.scale)
 
 
-@lru_cache(maxsize=256)
-def recovery_estimate(gains: bytes, evidence_gains: bytes, queue: ClusteredQueue, alpha: float) -> MeanEstimate | None:
-    """Return the ratio of the sums of two arrays of cluster means in points; None where it is undefined.
+def _in_unit(estimate: MeanEstimate, unit: float, *, scale: float = 1.0, least: float = 0.0) -> MeanEstimate:
+    """Return an estimate times a scale, kept between `least` and 1, in a unit."""
+
+    def shown(value: float) -> float:
+        return unit * min(max(scale * value, least), 1.0)
+
+    low, high = map(shown, estimate.interval)
+    model_low, model_high = map(shown, estimate.model_interval)
+    return MeanEstimate(mean=shown(estimate.mean), interval=(low, high), model_interval=(model_low, model_high))
+
+
+def recovery_estimate(
+    queue: ClusteredQueue, gains: Floats, evidence_gains: Floats, *, alpha: float
+) -> MeanEstimate | None:
+    """Return the ratio of the sums of the means of clusters in points; None where it is undefined.
 
     An interval holds every ratio r for which no look has refuted that gains - r x evidence gains has the mean 0.
     """
-    numerator, denominator = np.frombuffer(gains), np.frombuffer(evidence_gains)
-    if not len(denominator) or _difference(queue, denominator, alpha).low <= LEAST_EVIDENCE_GAIN:
+    if not gains.size or _difference(queue, evidence_gains, alpha).low <= LEAST_EVIDENCE_GAIN:
         return None
-    ratio = math.fsum(numerator) / math.fsum(denominator)
-
-    def shares(candidate: float) -> Floats:
-        return (recovery_differences(numerator, denominator, candidate) + 1) / 2
+    ratio = math.fsum(gains) / math.fsum(evidence_gains)
 
     def is_refuted(candidate: float, side: int) -> bool:
-        evidence = LevelBets(shares(candidate), queue.drawn_strata).log_evidence(0.5, 0.5)
+        values = (recovery_differences(gains, evidence_gains, candidate) + 1) / 2
+        evidence = LevelBets(values, queue.drawn_strata).log_evidence(0.5, 0.5)
         return bool(evidence[side].max() >= math.log(2 / alpha))
 
     def is_refuted_of_model(candidate: float, side: int) -> bool:
-        values = shares(candidate)
-        low, high = mean_interval(values, queue.haystacks[: values.size], alpha=alpha)
-        return (low > 0.5, high < 0.5)[side]
+        values = recovery_differences(gains, evidence_gains, candidate)
+        low, high = mean_interval(values, queue.units[: values.size], alpha=alpha)
+        return (low > 0, high < 0)[side]
 
     planned, of_model = _ratio_bounds(is_refuted, ratio), _ratio_bounds(is_refuted_of_model, ratio)
     return MeanEstimate(mean=to_points(ratio), interval=planned, model_interval=of_model)

@@ -4,7 +4,7 @@ import math
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
@@ -16,7 +16,6 @@ from longctx.plugins.evidence.clusters import (
     ClusteredQueue,
     SampleRef,
     first_precise_look,
-    soonest_precise_look,
 )
 from longctx.plugins.evidence.e_process import TIE_TOLERANCE, Floats, Strata
 from longctx.plugins.evidence.haystacks import level_p_values
@@ -25,10 +24,8 @@ from longctx.plugins.evidence.statistics import Decision, decide_level, first_de
 
 # The most clusters offered to workers beyond the finished ones; a large run's workers hold fewer at a time.
 MAX_CLUSTERS_AHEAD = 1024
-# The soonest verdict is first sought within so many clusters: it is often that near, and looking far takes long.
-NEAR_CLUSTERS_AHEAD = 128
 # The same for an estimate, whose interval takes a millisecond or more at every look.
-ESTIMATE_CLUSTERS_AHEAD = 256
+ESTIMATE_CLUSTERS_AHEAD = 64
 # The share of samples that may be started beyond those of the soonest verdict, so that no worker stands idle.
 SPARE_SHARE = 0.05
 # The model is tested after these shares of all pairs or samples, which share a part of the probability of error.
@@ -136,19 +133,20 @@ class Pairs:
     """The weighted mean difference, model - baseline, of each cluster."""
     baseline: Floats
     """The weighted mean score of the baseline on each cluster."""
-    changes: Floats = field(default_factory=lambda: np.empty(0))
-    """The weighted mean of |model - baseline| on each cluster; empty for pairs that are only assumed."""
+    changes: Floats
+    """The weighted mean of |model - baseline| on each cluster."""
 
     @classmethod
     def of(cls, queue: ClusteredQueue, scores: Scores, baseline: Scores) -> "Pairs":
         """Return the pairs that the scores of both models make."""
         changed = {ref: score - baseline[ref] for ref, score in scores.items() if ref in baseline}
+        sizes = {ref: abs(difference) for ref, difference in changed.items()}
         differences = queue.weighted_means(changed)
         return cls(
             queue=queue,
             differences=differences,
             baseline=queue.weighted_means(baseline, len(differences)),
-            changes=queue.weighted_means({ref: abs(difference) for ref, difference in changed.items()}),
+            changes=queue.weighted_means(sizes),
         )
 
     def __len__(self) -> int:
@@ -222,16 +220,10 @@ def _shown_below(hypothesis: Hypothesis, queue: ClusteredQueue, means: Floats, f
     for share in LOOKS:
         clusters = look_clusters(queue, share)
         if first <= clusters <= len(means):
-            p_values = _level_p_values(queue, means[:clusters].tobytes(), threshold)
+            p_values = level_p_values(queue.case_strata(means[:clusters]), threshold)
             if p_values is not None and p_values[1] <= confirmation.early:
                 return clusters
     return None
-
-
-@lru_cache(maxsize=1024)
-def _level_p_values(queue: ClusteredQueue, means: bytes, threshold: float) -> tuple[float, float] | None:
-    # Workers look at the same samples again and again.
-    return level_p_values(queue.case_strata(np.frombuffer(means)), threshold)
 
 
 def _of_model(hypothesis: Hypothesis, queue: ClusteredQueue, means: Floats) -> OfModel | None:
@@ -240,7 +232,7 @@ def _of_model(hypothesis: Hypothesis, queue: ClusteredQueue, means: Floats) -> O
         return None
     confirmation = hypothesis.confirmation
     alpha = hypothesis.alpha if confirmation is None else confirmation.complete
-    p_values = _level_p_values(queue, means.tobytes(), hypothesis.threshold)
+    p_values = level_p_values(queue.case_strata(means), hypothesis.threshold)
     if p_values is None or min(p_values) > alpha:
         return "near"
     return "above" if p_values[0] <= alpha else "below"
@@ -254,27 +246,25 @@ def analyze_pairs(
     `least_share` is the share of all pairs that the result rests on even if fewer decide. `most` is the number of
     clusters that can be compared at all, by default all of the queue.
     """
-    queue, clusters, population = known.queue, len(known), len(known.queue.clusters)
-    decision = decide_pairs(hypothesis, known)
-    p_value: float | None = None
-    doubts: list[float] = []
-    if hypothesis.confirmation is not None:
-        decided = clusters if decision is None else decision.stopping_time
-        looks = list(_looks(hypothesis, known.first(decided)))
-        is_all = clusters == (population if most is None else min(most, population)) > 0
-        if decision is None and is_all and _has_lost_too_much(hypothesis, known):
-            looks.append(_Look(share=1, clusters=clusters, p_value=_p_value((queue, known.differences.tobytes()))))
-            p_value = looks[-1].p_value
-            if p_value <= hypothesis.confirmation.complete:
-                decision = Decision(verdict="fail", stopping_time=clusters)
-        elif decision is not None and decision.verdict == "fail":
-            p_value = looks[-1].p_value
-        doubts = [look.share for look in looks if look.p_value <= DOUBTFUL_P_VALUE]
+    queue, clusters = known.queue, len(known)
+    available = len(queue.clusters) if most is None else min(most, len(queue.clusters))
+    decision, looks = _test_pairs(hypothesis, known)
+    confirmation, p_value = hypothesis.confirmation, None
+    if decision is not None and decision.verdict == "fail" and looks:
+        p_value = looks[-1].p_value
+    is_complete = decision is None and clusters == available > 0
+    if confirmation is not None and is_complete and _has_lost_too_much(hypothesis, known):
+        last = _look(known, 1.0, clusters)
+        looks.append(last)
+        p_value = last.p_value
+        if p_value <= confirmation.complete:
+            decision = Decision(verdict="fail", stopping_time=clusters)
+    doubts = tuple(look.share for look in looks if look.p_value <= DOUBTFUL_P_VALUE)
     least = min(clusters, look_clusters(queue, least_share))
     stop = clusters if decision is None else max(decision.stopping_time, least)
     return InterimAnalysis(
         decision=decision, samples=queue.sample_count(stop), planned_samples=len(queue.refs), clusters=stop,
-        is_settled=decision is not None, p_value=p_value, doubts=tuple(doubts),
+        is_settled=decision is not None, p_value=p_value, doubts=doubts,
     )  # fmt: skip
 
 
@@ -296,6 +286,11 @@ def look_clusters(queue: ClusteredQueue, share: float) -> int:
     return math.ceil(share * len(queue.clusters))
 
 
+def _look(pairs: Pairs, share: float, clusters: int) -> _Look:
+    seen = pairs.first(clusters)
+    return _Look(share, clusters, _p_value((pairs.queue, seen.differences.tobytes())))
+
+
 def _looks(hypothesis: NonInferiority, pairs: Pairs) -> Iterator[_Look]:
     """Yield the looks before all pairs are known at which the first clusters have lost too much."""
     # The test is exact for any number of pairs; a panel is judged by pairs of all its cases.
@@ -303,10 +298,8 @@ def _looks(hypothesis: NonInferiority, pairs: Pairs) -> Iterator[_Look]:
     least = max(queue.covering_clusters, MIN_CLUSTERS_ONE_CASE)
     for share in LOOKS if confirmation is not None and confirmation.early else ():
         clusters = look_clusters(queue, share)
-        if least <= clusters <= len(pairs):
-            seen = pairs.first(clusters)
-            if _has_lost_too_much(hypothesis, seen):
-                yield _Look(share, clusters, _p_value((queue, seen.differences.tobytes())))
+        if least <= clusters <= len(pairs) and _has_lost_too_much(hypothesis, pairs.first(clusters)):
+            yield _look(pairs, share, clusters)
 
 
 def _has_lost_too_much(hypothesis: NonInferiority, pairs: Pairs) -> bool:
@@ -351,34 +344,29 @@ def samples_until_verdict(
     """
     if full or (hypothesis.threshold is None and not hypothesis.precision):
         return queue.refs
-    finished = queue.weighted_means(scores, analysis.clusters)
 
     def stop(refs: Sequence[SampleRef], fill: float) -> int | None:
-        means = _completed(queue, finished, {ref: scores.get(ref, fill) for ref in refs})
+        means = queue.weighted_means({ref: scores.get(ref, fill) for ref in refs})
         if hypothesis.threshold is None:
-            return soonest_precise_look(means, queue, hypothesis.precision, after=analysis.clusters)
+            return first_precise_look(means, queue, hypothesis.precision, after=analysis.clusters)
         return _stopping_time(_decide_level(hypothesis, queue, means))
 
-    if hypothesis.threshold is not None:
-        return _until_soonest(stop, queue, analysis)
-    # An interval narrows fastest over equal scores. The mean so far, 0 and 1 are tried; others rarely end sooner.
-    fills = [min(1.0, queue.scale * float(finished.mean()))] if finished.size else []
-    return _until_soonest(stop, queue, analysis, fills=(*fills, 0.0, 1.0), ahead=(ESTIMATE_CLUSTERS_AHEAD,))
+    # An interval narrows fast over equal scores.
+    return _until_soonest(
+        stop, queue, analysis, ahead=MAX_CLUSTERS_AHEAD if hypothesis.threshold is not None else ESTIMATE_CLUSTERS_AHEAD
+    )
 
 
 def pairs_until_verdict(
     hypothesis: NonInferiority, queue: ClusteredQueue, analysis: InterimAnalysis, scores: Scores, baseline: Scores
 ) -> Sequence[SampleRef]:
     """Return the prefix of the queue that any verdict on pairs needs; see `samples_until_verdict`."""
-    finished = Pairs.of(queue, scores, baseline).first(analysis.clusters)
 
     def stop(refs: Sequence[SampleRef], fill: float) -> int | None:
-        others = {ref: baseline.get(ref, 1 - fill) for ref in refs}
-        assumed = {ref: scores.get(ref, fill) - others[ref] for ref in refs}
-        differences = _completed(queue, finished.differences, assumed)
-        of_baseline = _completed(queue, finished.baseline, others)
-        completed = Pairs(queue=queue, differences=differences, baseline=of_baseline)
-        return _stopping_time(decide_pairs(hypothesis, completed))
+        assumed = {ref: scores.get(ref, fill) for ref in refs}
+        of_baseline = {ref: baseline.get(ref, 1 - fill) for ref in refs}
+        decision, _ = _test_pairs(hypothesis, Pairs.of(queue, assumed, of_baseline))
+        return _stopping_time(decision)
 
     return _until_soonest(stop, queue, analysis)
 
@@ -412,14 +400,14 @@ def _decide_level(
     return Decision(verdict="fail", stopping_time=population) if is_below else None
 
 
-def decide_pairs(hypothesis: NonInferiority, pairs: Pairs) -> Decision | None:
-    """Return the verdict on the first pairs of a queue; None while it is open.
+def _test_pairs(hypothesis: NonInferiority, pairs: Pairs) -> tuple[Decision | None, list[_Look]]:
+    """Return the verdict on the first pairs of a queue, None while it is open, and the looks that it took.
 
     A loss on the planned samples that has to be confirmed stays open until it is shown for the model.
     """
     queue, population = pairs.queue, len(pairs.queue.clusters)
     if not population:
-        return None
+        return None, []
     # A loss of a share of the baseline's score is no loss against the rest of that score.
     evidence = paired_evidence(
         pairs.differences + hypothesis.relative_drop * pairs.baseline,
@@ -436,22 +424,18 @@ def decide_pairs(hypothesis: NonInferiority, pairs: Pairs) -> Decision | None:
         has_lost = _has_lost_too_much(hypothesis, pairs)
         decision = Decision(verdict="fail" if has_lost else "pass", stopping_time=population)
     if hypothesis.confirmation is None:
-        return decision
+        return decision, []
     passes = decision is not None and decision.verdict == "pass"
-    seen = pairs.first(decision.stopping_time - 1) if decision is not None and passes else pairs
-    for look in _looks(hypothesis, seen):
+    looks = []
+    for look in _looks(hypothesis, pairs.first(decision.stopping_time) if decision and passes else pairs):
+        looks.append(look)
         if look.p_value <= hypothesis.confirmation.early:
-            return Decision(verdict="fail", stopping_time=look.clusters)
+            return Decision(verdict="fail", stopping_time=look.clusters), looks
     if passes:
-        return decision
+        return decision, looks
     if len(pairs) == population and not _has_lost_too_much(hypothesis, pairs):
-        return Decision(verdict="pass", stopping_time=population)
-    return None
-
-
-def _completed(queue: ClusteredQueue, finished: Floats, assumed: Scores) -> Floats:
-    """Return the means of the finished clusters and of those after them, whose scores are assumed."""
-    return np.concatenate([finished, queue.weighted_means(assumed, start=len(finished))])
+        return Decision(verdict="pass", stopping_time=population), looks
+    return None, looks
 
 
 def _until_soonest(
@@ -459,24 +443,22 @@ def _until_soonest(
     queue: ClusteredQueue,
     analysis: InterimAnalysis,
     *,
-    fills: Sequence[float] = (0.0, 1.0),
-    ahead: Sequence[int] = (NEAR_CLUSTERS_AHEAD, MAX_CLUSTERS_AHEAD),
+    ahead: int = MAX_CLUSTERS_AHEAD,
 ) -> Sequence[SampleRef]:
-    """Return the prefix of the queue up to the earliest end plus `SPARE_SHARE`, or up to the last limit without an end.
+    """Return the prefix of the queue up to the earliest end plus `SPARE_SHARE`, or `ahead` clusters without an end.
 
-    `stop` gets the samples of the next clusters and a score to assume for the missing ones, and returns the number of
-    clusters after which nothing more is needed. `fills` are these scores; `ahead` are the numbers of clusters.
+    `stop` gets the samples up to there and a score to assume for the missing ones, and returns the number of clusters
+    after which nothing more is needed.
     """
-    known = queue.sample_count(analysis.clusters)
-    for clusters in ahead:
-        limit = queue.sample_count(analysis.clusters + clusters)
-        ends = [end for fill in fills if (end := stop(queue.refs[known:limit], fill)) is not None]
-        if ends:
-            # Rounding differs with the length of an array, so a completion may decide on the finished clusters alone,
-            # which the analysis did not. At least one more cluster is needed, or no worker would get a sample.
-            needed = queue.sample_count(max(min(ends), analysis.clusters + 1))
-            return queue.refs[: needed + int(SPARE_SHARE * needed)]
-    return queue.refs[:limit]
+    limit = queue.sample_count(analysis.clusters + ahead)
+    assumed = [stop(queue.refs[:limit], fill) for fill in (0.0, 1.0)]
+    ends = [end for end in assumed if end is not None]
+    if not ends:
+        return queue.refs[:limit]
+    # Rounding differs with the length of an array, so a completion may decide on the finished clusters alone, which the
+    # analysis did not. At least one more cluster is needed, or no worker would get a sample.
+    needed = queue.sample_count(max(min(ends), analysis.clusters + 1))
+    return queue.refs[: needed + int(SPARE_SHARE * needed)]
 
 
 def detectable_panel_loss(hypothesis: NonInferiority, queue: ClusteredQueue, pairs: int) -> float | None:
@@ -523,8 +505,6 @@ def fewest_units(confirmation: ErrorShares) -> int:
 
 def can_rule_out(hypothesis: NonInferiority, queue: ClusteredQueue, pairs: int) -> bool:
     """Return True if equal scores on so many clusters rule out the loss that the hypothesis is about."""
-    equal = Pairs(
-        queue=queue, differences=np.zeros(pairs), baseline=queue.weighted_means(dict.fromkeys(queue.refs, 1.0), pairs)
-    )
-    decision = decide_pairs(hypothesis, equal)
+    ones = dict.fromkeys(queue.refs, 1.0)
+    decision, _ = _test_pairs(hypothesis, Pairs.of(queue, ones, ones).first(pairs))
     return decision is not None and decision.verdict == "pass"

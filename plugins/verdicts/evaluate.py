@@ -193,7 +193,7 @@ class GateEvaluator:
             interval=_in_points(planned, mean, queue.scale),
             model_interval=_in_points(level_interval(queue.case_strata(values), alpha=alpha), mean),
             confidence=1 - alpha,
-            haystacks=queue.haystack_count(len(values)),
+            haystacks=queue.unit_count(len(values)),
             haystack_correlation=correlation(queue.values_by_case(values)),
             of_model=analysis.of_model,
         )

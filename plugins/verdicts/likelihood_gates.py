@@ -58,14 +58,14 @@ class _LikelihoodRule:
 
         Rates at which answers are drawn follow from the spread of scores, which says nothing about likelihoods.
         """
-        return self.panel.uniform_queue(_gold_cases(self.panel).difference(failed))
+        return self.panel.queue(_gold_cases(self.panel).difference(failed), is_uniform=True)
 
     def stop(self, known: Likelihoods, failed: Collection[str] = ()) -> int | None:
         """Return the number of clusters of the queue after which nothing more is needed; None if more are."""
         queue, stop = self.queue(failed), None
         gates = [(gate, cases) for gate, cases in self.gates if cases.isdisjoint(failed)]
         if not self.panel.full and gates:
-            stops = [self._gate_stop(gate, self.panel.uniform_queue(cases), known) for gate, cases in gates]
+            stops = [self._gate_stop(gate, self.panel.queue(cases, is_uniform=True), known) for gate, cases in gates]
             if None not in stops:
                 # As many clusters as hold the last samples of all gates.
                 decided = set(stops)
@@ -97,8 +97,9 @@ class _LikelihoodRule:
         for clusters in range(decision.stopping_time, finished + 1, CLUSTERS_PER_LOOK):
             # So many clusters suffice if a recovery is defined after them, and gold is told from foils.
             if gate.measure == "recovery":
-                gains, most = (difference_means(queue, known, value, clusters) for value in (gain_of, evidence_gain_of))
-                if recovery_estimate(gains.tobytes(), most.tobytes(), queue, 2 * self.alpha) is None:
+                gains = difference_means(queue, known, gain_of, clusters)
+                most = difference_means(queue, known, evidence_gain_of, clusters)
+                if recovery_estimate(queue, gains, most, alpha=2 * self.alpha) is None:
                     continue
             margin = margin_estimate(queue, known, clusters=clusters, alpha=2 * self.alpha)
             if decision.verdict == "fail" or margin is None or margin.low > 0 or margin.high <= 0:
@@ -188,7 +189,7 @@ def _measured_verdict(
 ) -> Verdict:
     all_known = evaluator.measured.likelihoods
     failed = evaluator.measured.failed
-    whole, queue = rule.queue(failed), rule.panel.uniform_queue(cases)
+    whole, queue = rule.queue(failed), rule.panel.queue(cases, is_uniform=True)
     stop = rule.stop(all_known, failed)
     used = whole.refs if stop is None else whole.refs[: whole.sample_count(stop)]
     known = {ref: all_known[ref] for ref in used if ref in all_known and ref.case_id in cases}
@@ -254,7 +255,7 @@ def panel_likelihoods(evaluator: GateEvaluator) -> tuple[PanelLikelihood, ...]:
             continue
         by_case: dict[str, CaseLikelihood] = {}
         for case_id in panel.cases:
-            result = estimates(panel.uniform_queue({case_id}), used, alpha=ESTIMATE_ALPHA)
+            result = estimates(panel.queue({case_id}, is_uniform=True), used, alpha=ESTIMATE_ALPHA)
             by_case |= {} if result is None else {case_id: result}
         results.append(
             PanelLikelihood(

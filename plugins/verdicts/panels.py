@@ -108,11 +108,8 @@ class Panel:
         self.comparisons = tuple(comparisons)
         self.full = full
         self.is_in_turn = is_in_turn
-        self.draw_rates = _rates_by_weight(cases)
-        """By case id, the rate at which a case's clusters are drawn, which is proportional to their weight. Empty for a
-        uniformly random order, if all weights are equal."""
         self._seed = seed
-        self._queues: dict[frozenset[str], ClusteredQueue] = {}
+        self._queues: dict[tuple[frozenset[str], bool], ClusteredQueue] = {}
 
     @cached_property
     def order(self) -> tuple[SampleRef, ...]:
@@ -121,11 +118,11 @@ class Panel:
         Clusters arrive independently, at the rates of their cases. So they are drawn without replacement, with
         probabilities proportional to these rates, and given the rates the order depends on identities alone.
         """
-        return self._sorted(self.draw_rates)
+        return self._sorted(_rates_by_weight(self.cases.values()))
 
     @cached_property
     def _uniform_order(self) -> tuple[SampleRef, ...]:
-        return self._sorted({}) if self.draw_rates else self.order
+        return self._sorted({})
 
     def _sorted(self, rates: Mapping[str, float]) -> tuple[SampleRef, ...]:
         """Return all samples by the arrival of their clusters, at these rates by case id, else at 1."""
@@ -147,21 +144,17 @@ class Panel:
     def haystack(self, ref: SampleRef) -> tuple[str, int]:
         return ref.case_id, self.cases[ref.case_id].haystack(ref.sample_index)
 
-    def queue(self, case_ids: Collection[str]) -> ClusteredQueue:
-        chosen = frozenset(case_ids)
-        if chosen not in self._queues:
-            refs = [ref for ref in self.order if ref.case_id in chosen]
-            self._queues[chosen] = ClusteredQueue(refs, self.cases, self.draw_rates)
-        return self._queues[chosen]
+    def queue(self, case_ids: Collection[str], *, is_uniform: bool = False) -> ClusteredQueue:
+        """Return the samples of some cases by clusters, for likelihoods in a uniformly random order.
 
-    def uniform_queue(self, case_ids: Collection[str]) -> ClusteredQueue:
-        """Return the samples of some cases by clusters in a uniformly random order, as likelihoods are read.
-
-        In each case they come in the order of the queue. Its own order if all rates are equal.
+        In each case both orders are the same.
         """
-        if not self.draw_rates:
-            return self.queue(case_ids)
-        return ClusteredQueue([ref for ref in self._uniform_order if ref.case_id in case_ids], self.cases)
+        chosen = frozenset(case_ids)
+        if (chosen, is_uniform) not in self._queues:
+            order = self._uniform_order if is_uniform else self.order
+            refs = [ref for ref in order if ref.case_id in chosen]
+            self._queues[chosen, is_uniform] = ClusteredQueue(refs, self.cases, is_uniform=is_uniform)
+        return self._queues[chosen, is_uniform]
 
     def analyze(self, hypothesis: Hypothesis, scores: Scores, *, failed: Collection[str] = ()) -> InterimAnalysis:
         """Test a hypothesis on its cases without the failed ones, so that an error does not hold up the others."""
@@ -272,13 +265,15 @@ class Panel:
 
 
 def _rates_by_weight(cases: Collection[Case]) -> dict[str, float]:
-    """Return rates that draw all cases of a panel equally often at first; {} if they have equally many clusters.
+    """Return rates that draw all cases of a panel equally often at first: 1 where they have equally many clusters.
 
     A panel's mean is that of its cases' means. In a uniformly random order, most draws are of the cases with the most
     clusters, each of which weighs little.
     """
-    clusters = {case.id: len({index // case.group for index in case.planned}) for case in cases}
-    smallest = min(filter(None, clusters.values()), default=0)
-    if len(set(filter(None, clusters.values()))) < 2:
-        return {}
-    return {case_id: smallest / count for case_id, count in clusters.items() if count}
+    clusters = {}
+    for case in cases:
+        groups = {index // case.group for index in case.planned}
+        if groups:
+            clusters[case.id] = len(groups)
+    smallest = min(clusters.values(), default=0)
+    return {case_id: smallest / count for case_id, count in clusters.items()}

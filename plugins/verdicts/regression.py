@@ -242,7 +242,7 @@ def _compared(
         measured=estimate.mean,
         interval=estimate.interval,
         model_interval=estimate.model_interval,
-        haystacks=queue.haystack_count(len(pairs)),
+        haystacks=queue.unit_count(len(pairs)),
         haystack_correlation=correlation(queue.values_by_case(pairs.differences)),
         confidence=1 - alpha,
         verdict=decision.decision or "undecided",

@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 
 from longctx.plugins.evidence.clusters import ClusteredQueue, SampleRef
 from longctx.plugins.evidence.e_process import Strata
-from longctx.plugins.evidence.sequential import NonInferiority, Pairs, decide_pairs
+from longctx.plugins.evidence.sequential import NonInferiority, Pairs, analyze_pairs
 from longctx.plugins.evidence.statistics import Decision, benjamini_hochberg, paired_evidence, paired_interval
 from tests.helpers.queues import case
 from tests.helpers.scores import paired_differences
@@ -19,8 +19,8 @@ def decided(differences: ArrayLike, *, drop: float, alpha: float = 0.01, populat
     task = case("vt", 1024, population)
     queue = ClusteredQueue([SampleRef(task.id, index) for index in range(population)], {task.id: task})
     known = np.asarray(differences, dtype=np.float64)
-    pairs = Pairs(queue=queue, differences=known, baseline=np.ones(known.size))
-    return decide_pairs(NonInferiority(drop=drop, alpha=alpha), pairs)
+    pairs = Pairs(queue=queue, differences=known, baseline=np.ones(known.size), changes=np.abs(known))
+    return analyze_pairs(NonInferiority(drop=drop, alpha=alpha), pairs).decision
 
 
 def test_the_same_answers_pass_and_soon() -> None:

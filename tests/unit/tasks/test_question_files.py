@@ -319,7 +319,7 @@ def test_questions_on_one_document_are_one_observation_of_the_model(tmp_path: Pa
     assert len(set(zip(case.texts, contexts, strict=True))) == len(set(contexts)) == 7
     refs = [SampleRef(case.id, index) for index in range(34)]
     clustered, alone = (ClusteredQueue(refs, {one.id: one}) for one in (case, replace(case, texts=())))
-    assert sorted(np.bincount(clustered.haystacks)) == [1, 1, 1, 1, 10, 10, 10]
+    assert sorted(np.bincount(clustered.units)) == [1, 1, 1, 1, 10, 10, 10]
     scores = np.array([float(text in ("d0", "d3")) for text in contexts])
     wide, narrow = (level_interval(queue.case_strata(scores), alpha=0.05) for queue in (clustered, alone))
     assert wide[1] - wide[0] > 1.5 * (narrow[1] - narrow[0])

@@ -169,7 +169,7 @@ def test_sets_of_questions_on_the_same_documents_are_one_observation_each() -> N
     """Three sets lose on the same eight documents: chance explains it once in 2^8, not once in 2^24."""
     cases = [replace(case(name, 1024, 200), texts=tuple(range(200))) for name in ("a", "b", "c")]
     panel = Panel("own", 1024, cases, seed=0, hypotheses=(), comparisons=[Comparison(hypothesis=hypothesis(1))])
-    assert len(set(panel.queue(panel.cases).haystacks.tolist())) == 200
+    assert len(set(panel.queue(panel.cases).units.tolist())) == 200
     (found,) = decided([panel], {1024: dict.fromkeys(range(8), -1.0)})
     assert found.decision == "fail"
     assert found.p_value == pytest.approx(2**-8, rel=1e-6)

@@ -24,8 +24,7 @@ def test_cases_of_different_sizes_are_drawn_equally_often_at_first() -> None:
 
 def test_cases_of_one_size_keep_the_uniform_order() -> None:
     panel = Panel("ruler", 1024, [case(task, 1024, 50) for task in TASKS], seed=3, hypotheses=())
-    assert panel.draw_rates == {}
-    assert panel.order == panel.uniform_queue(panel.cases).refs
+    assert panel.order == panel.queue(panel.cases, is_uniform=True).refs
 
 
 def test_leaving_out_a_case_keeps_the_order_of_the_others() -> None:
@@ -38,7 +37,7 @@ def test_leaving_out_a_case_keeps_the_order_of_the_others() -> None:
 def test_the_uniform_queue_begins_with_finished_samples() -> None:
     panel = panel_of_sizes()
     finished = set(panel.order[:300])
-    uniform = panel.uniform_queue(panel.cases).refs
+    uniform = panel.queue(panel.cases, is_uniform=True).refs
     begins = list(takewhile(finished.__contains__, uniform))
     assert 100 < len(begins) < 300
     for name in panel.cases:
