@@ -37,9 +37,7 @@ def test_a_checkpoint_replaced_between_two_answers_is_an_error_and_the_true_answ
     report = f"--report-json={tmp_path}/report.json"
     run = run_pytest(tmp_path, "-p", "run_plugin", report, f"--model={checkpoint}", *ONE_CASE)
     assert run.exit_code == 1
-    assert (
-        f"--model: {checkpoint} was replaced during the run (step-1 changed)" in run.cases["niah_single_2-512"]["error"]
-    )
+    assert f"--model: {checkpoint} was replaced during the run (" in run.cases["niah_single_2-512"]["error"]
     (subject,) = (tmp_path / "journal").glob("*/subject.json")
     assert json.loads(subject.read_text())["fingerprint"] == fingerprint
     lines = [line for path in subject.parent.glob("*.jsonl") for line in path.read_text().splitlines()]

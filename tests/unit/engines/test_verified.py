@@ -136,20 +136,6 @@ def test_a_change_between_scores_stops_the_next_score(folder: Path) -> None:
         next(scores)
 
 
-def test_a_directory_that_is_replaced_only_while_it_is_loaded_is_an_error(folder: Path) -> None:
-    """The files are the same before and after loading, but others were loaded."""
-
-    def load() -> Engine:
-        folder.rename(folder.with_name("aside"))
-        overwrite(sound_checkpoint(folder))
-        folder.rename(folder.with_name("other"))
-        folder.with_name("aside").rename(folder)
-        return Echo(lambda text: None)
-
-    with pytest.raises(EngineError, match=r"was replaced during the run \(step_1000 changed\)"):
-        loaded(folder, load)
-
-
 def test_a_failure_to_load_a_replaced_checkpoint_names_the_replacement(folder: Path) -> None:
     def load() -> Engine:
         remove_the_weights(folder)
