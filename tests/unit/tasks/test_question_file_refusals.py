@@ -122,7 +122,7 @@ LABELS = {
             {"prompt": {"text": "{o}"}},
             "prompt: {o} is a record; name one of its fields: o.text (",
         ),
-        ({"o": " "}, {"prompt": {"field": "o"}}, "line 5: 'o' is ' '; write the text of the prompt"),
+        ({"o": " "}, {"prompt": {"field": "o"}}, "line 5: 'o' is ' '; write text"),
         (
             {"shots": "x"},
             {"shots": {"n": 1, "text": "x"}, "prompt": {"text": "{shots}"}},
