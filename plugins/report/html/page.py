@@ -5,14 +5,14 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from typing import Any
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
+from msgspec import structs
 
 from longctx.fixtures.records import BaselineAnswer, Case, CaseResult, Outcome
 from longctx.fixtures.records.report import JsonReport
@@ -26,7 +26,6 @@ from longctx.plugins.report.sections.gates import gate_table, run_verdict, seed_
 from longctx.plugins.report.sections.likelihood import finding_notes, likelihood_table
 from longctx.plugins.report.sections.ruler import effective_length_of, model_facts, ruler_series
 from longctx.plugins.report.sections.scores import (
-    all_cases,
     at_confidence,
     depth_tables,
     failure_table,
@@ -48,43 +47,12 @@ ANSWER_CHARACTERS, BEGINNING_CHARACTERS = 600, 400
 
 REFERENCES = 12
 REFERENCES_CHARACTERS = 480
-EXCERPT_FIELDS = ("question", "head", "before", "needle", "after", "tail")
 EXCERPT_CHARACTERS = 480
 # Markup could end the script element that holds the data, and older parsers take U+2028 and U+2029 for line ends.
 ESCAPES = {ord(character): f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"}
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Samples:
-    """The rows that fit into the page, and the counts of all samples."""
-
-    rows: tuple[Mapping[str, Any], ...]
-    """One row per sample, as `_row` describes it."""
-    wrong: int
-    flipped: int
-    """The number of samples whose score differs from the baseline's."""
-    total: int
-    wrong_shown: int
-    flipped_shown: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _PairedSample:
-    case: Case
-    outcome: Outcome
-    baseline_score: float | None
-    """The baseline's score from 0 to 1; None without a baseline."""
-    baseline_answer: BaselineAnswer | None
-    """The baseline's answer, if the scores differ and the journal has the answer."""
-
-    @property
-    def is_flipped(self) -> bool:
-        """True if the baseline scored differently on this sample."""
-        return self.baseline_score is not None and self.baseline_score != self.outcome.score.value
-
-    @property
-    def is_wrong(self) -> bool:
-        return self.outcome.score.value < 1
+# A sample as the page's script takes it.
+SampleRow = dict[str, Any]
 
 
 def page(document: JsonReport, summary: RunSummary, *, budget_bytes: int = BUDGET_BYTES) -> str:
@@ -94,7 +62,7 @@ def page(document: JsonReport, summary: RunSummary, *, budget_bytes: int = BUDGE
     `budget_bytes` at most.
     """
     measured = summary.evaluation.measured
-    samples = samples_of(measured.scope.cases, measured.results, budget_bytes=budget_bytes)
+    rows = sample_rows(measured.scope.cases, measured.results, budget_bytes)
     likelihood, regression = document.likelihood, document.regression
     lengths = [short_length(length) for length in tested_lengths(document)]
     return render(
@@ -128,11 +96,11 @@ def page(document: JsonReport, summary: RunSummary, *, budget_bytes: int = BUDGE
         comparison_notes=comparison_notes(document),
         failures=failure_table(document),
         lowest=lowest_table(document, LOWEST_CASES),
-        cases=all_cases(document),
         cost=cost_text(document),
-        samples=samples,
+        shown_samples=len(rows),
+        all_samples=sum(len(result.outcomes) for result in measured.results.values()),
         data_sources=_data_sources(document),
-        data=embedded({"rows": samples.rows}),
+        data=embedded({"rows": rows}),
     )
 
 
@@ -183,80 +151,59 @@ def _hash(text: str) -> str:
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
-def samples_of(
-    cases: Sequence[Case], results: Mapping[str, CaseResult], *, budget_bytes: int = BUDGET_BYTES
-) -> Samples:
+def sample_rows(cases: Sequence[Case], results: Mapping[str, CaseResult], budget_bytes: int) -> list[SampleRow]:
     """Return the rows that fit into the budget: wrong samples before right ones, then by case and index.
 
     The cases take turns, so every case gets its share of the budget.
     """
-    by_case = [_paired_samples(results[case.id]) for case in cases if case.id in results]
-    rows = _fitting(by_case, budget_bytes)
+    by_case = [_rows_by_importance(results[case.id]) for case in cases if case.id in results]
+    rows: list[SampleRow] = []
+    left = budget_bytes
+    for row in filter(None, chain.from_iterable(zip_longest(*by_case))):
+        text = json.dumps(row, separators=(",", ":"))
+        # The page has a comma after the row, and a character of markup takes six bytes.
+        left -= len(text) + 5 * sum(map(text.count, "<>&")) + 1
+        if left < 0:
+            break
+        rows.append(row)
     order = {(case.task, case.length): index for index, case in enumerate(cases)}
     rows.sort(key=lambda row: (row["score"] == 100, order[row["task"], row["length"]], row["index"]))
-    samples = [sample for samples in by_case for sample in samples]
-    return Samples(
-        rows=tuple(rows),
-        wrong=sum(sample.is_wrong for sample in samples),
-        flipped=sum(sample.is_flipped for sample in samples),
-        total=len(samples),
-        wrong_shown=sum(row["score"] < 100 for row in rows),
-        flipped_shown=sum("flip" in row for row in rows),
-    )
-
-
-def _paired_samples(result: CaseResult) -> list[_PairedSample]:
-    answers = {answer.index: answer for answer in result.flipped}
-    samples = []
-    # The baseline may have been measured on fewer samples than the model.
-    for outcome, score in zip_longest(result.outcomes, result.baseline[: len(result.outcomes)]):
-        answer = answers.get(outcome.index)
-        samples.append(_PairedSample(case=result.case, outcome=outcome, baseline_score=score, baseline_answer=answer))
-    return samples
-
-
-def _fitting(by_case: Sequence[Sequence[_PairedSample]], budget_bytes: int) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = []
-    left = budget_bytes
-    for turn in zip_longest(*map(_by_importance, by_case)):
-        for sample in turn:
-            if sample is None:
-                continue
-            row = _row(sample)
-            text = json.dumps(row, separators=(",", ":"))
-            # The page has a comma after the row, and a character of markup takes six bytes.
-            left -= len(text) + 5 * sum(map(text.count, "<>&")) + 1
-            if left < 0:
-                return rows
-            rows.append(row)
     return rows
 
 
-def _by_importance(samples: Sequence[_PairedSample]) -> list[_PairedSample]:
+def _rows_by_importance(result: CaseResult) -> list[SampleRow]:
     """Return the flipped samples, then the other wrong ones, then a few right ones.
 
     Within these groups, samples come first that can show the baseline's answer or an excerpt of their context.
     """
-    flipped = [sample for sample in samples if sample.is_flipped]
-    others = [sample for sample in samples if not sample.is_flipped]
-    flipped.sort(key=lambda sample: sample.baseline_answer is None)
-    others.sort(key=lambda sample: sample.outcome.excerpt is None)
-    right = [sample for sample in others if not sample.is_wrong]
-    return [*flipped, *(sample for sample in others if sample.is_wrong), *right[:RIGHT_PER_CASE]]
+    answers = {answer.index: answer for answer in result.flipped}
+    flipped, wrong, right = list[SampleRow](), list[SampleRow](), list[Outcome]()
+    # The baseline may have been measured on fewer samples than the model.
+    for outcome, baseline in zip_longest(result.outcomes, result.baseline[: len(result.outcomes)]):
+        if baseline is not None and baseline != outcome.score.value:
+            flip = _flip(baseline, answers.get(outcome.index))
+            flipped.append(_row(result.case, outcome) | {"flip": flip})
+        elif outcome.score.value < 1:
+            wrong.append(_row(result.case, outcome))
+        else:
+            right.append(outcome)
+    flipped.sort(key=lambda row: "answer" not in row["flip"])
+    wrong.sort(key=lambda row: "excerpt" not in row)
+    right.sort(key=lambda outcome: outcome.excerpt is None)
+    return [*flipped, *wrong, *(_row(result.case, outcome) for outcome in right[:RIGHT_PER_CASE])]
 
 
-def _row(sample: _PairedSample) -> dict[str, Any]:
+def _row(case: Case, outcome: Outcome) -> SampleRow:
     """Return a sample in the form that the page's script takes. Scores are 0 to 100; absent values have no key.
 
     `credits` are the references' parts of the score, -1 where a reference has none; `more_references` counts those
-    that are left out. `_answer` describes the keys of an answer. `flip` holds the baseline's score and answer.
+    that are left out. `_answer` describes the keys of an answer.
     """
-    outcome, score = sample.outcome, sample.outcome.score
-    references = outcome.references[:REFERENCES]
+    score, references = outcome.score, outcome.references[:REFERENCES]
     longest = REFERENCES_CHARACTERS // max(1, len(references))
-    row: dict[str, Any] = {
-        "task": sample.case.task,
-        "length": sample.case.length,
+    row: SampleRow = {
+        "task": case.task,
+        "length": case.length,
         "index": outcome.index,
         "score": round(to_points(score.value), 2),
         "expected": [visible(reference, longest) for reference in references],
@@ -272,18 +219,15 @@ def _row(sample: _PairedSample) -> dict[str, Any]:
     if score.failure:
         row["failure"] = score.failure
     if outcome.excerpt is not None:
-        row["excerpt"] = {
-            name: visible(text, EXCERPT_CHARACTERS)
-            for name in EXCERPT_FIELDS
-            if (text := getattr(outcome.excerpt, name))
-        }
-    if sample.is_flipped:
-        flip: dict[str, Any] = {"score": round(to_points(sample.baseline_score or 0.0), 2)}
-        answer = sample.baseline_answer
-        if answer is not None:
-            flip |= {**_answer(answer.text), "failure": answer.failure}
-        row["flip"] = flip
+        texts = structs.asdict(outcome.excerpt).items()
+        row["excerpt"] = {name: visible(text, EXCERPT_CHARACTERS) for name, text in texts if text}
     return row
+
+
+def _flip(score: float, answer: BaselineAnswer | None) -> SampleRow:
+    """Return the baseline's score, and its answer if the journal has it."""
+    flip: SampleRow = {"score": round(to_points(score), 2)}
+    return flip if answer is None else flip | {**_answer(answer.text), "failure": answer.failure}
 
 
 def _answer(text: str) -> dict[str, Any]:

@@ -156,16 +156,6 @@ def depth_tables(document: JsonReport) -> list[Table]:
     return tables
 
 
-def all_cases(document: JsonReport) -> Table:
-    rows = []
-    for case in document.cases:
-        verdict = f"{case.verdict}: {case.error}" if case.error else case.verdict
-        score, interval = shown_number(case.score), shown_interval(case.interval)
-        rows.append(text_row(case.id, score, interval, f"{case.samples}", f"{case.planned}", verdict, case.source))
-    columns = ("score", f"interval{at_confidence(document)}", "samples", "planned", "verdict", "source")
-    return Table(name="All cases", corner="case", columns=columns, rows=tuple(rows))
-
-
 def _table(document: JsonReport, name: str, rows: Sequence[Row], corner: str) -> Table:
     columns = tuple(map(short_length, tested_lengths(document)))
     return Table(name=name, corner=corner, columns=columns, rows=tuple(rows))

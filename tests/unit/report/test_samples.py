@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 from longctx.fixtures.records import Prompt, Sample
 from longctx.fixtures.scoring.failures import excerpt_of
 from longctx.plugins.report.document import document
-from longctx.plugins.report.html.page import ANSWER_CHARACTERS, RIGHT_PER_CASE, embedded, page, samples_of
+from longctx.plugins.report.html.page import (
+    ANSWER_CHARACTERS,
+    BUDGET_BYTES,
+    RIGHT_PER_CASE,
+    embedded,
+    page,
+    sample_rows,
+)
 from tests.helpers.reports import LENGTHS, cases_of, options_of, result_of, run_summary
 
 
@@ -28,8 +35,8 @@ def row_of(text: str, *references: str, depths: tuple[float, ...] = ()) -> dict[
             result.outcomes[0].score, value=0.5, parts=dict.fromkeys(references[:1], 1.0), failure="wrong"
         ),
     )
-    (row,) = samples_of([case], {case.id: replace(result, outcomes=(outcome,))}).rows
-    return dict(row)
+    (row,) = sample_rows([case], {case.id: replace(result, outcomes=(outcome,))}, BUDGET_BYTES)
+    return row
 
 
 @given(st.text("ab .", max_size=2000))
@@ -51,35 +58,36 @@ def test_every_case_gets_its_share_of_a_small_budget() -> None:
     options = options_of(samples=40)
     cases = cases_of(options)
     results = {case.id: result_of(case, LENGTHS, ("wrong " * 80, "<&>" * 200), paired=True) for case in cases}
-    samples = samples_of(cases, results, budget_bytes=400_000)
-    assert len(embedded(samples.rows)) <= 400_000 + 200
-    assert len(embedded(samples.rows)) > 350_000
-    shown = {(row["task"], row["length"]) for row in samples.rows}
-    assert shown == {(case.task, case.length) for case in cases}
-    outcomes = [outcome for result in results.values() for outcome in result.outcomes]
-    assert samples.total == len(outcomes) == len(cases) * 40
-    assert samples.wrong == sum(outcome.score.value < 1 for outcome in outcomes)
-    assert samples.wrong_shown == sum(row["score"] < 100 for row in samples.rows) < samples.wrong
+    rows = sample_rows(cases, results, 400_000)
+    assert 350_000 < len(embedded(rows)) <= 400_000 + 200
+    assert {(row["task"], row["length"]) for row in rows} == {(case.task, case.length) for case in cases}
+    assert [row["score"] == 100 for row in rows] == sorted(row["score"] == 100 for row in rows)
 
 
 def test_a_run_within_the_budget_shows_all_wrong_samples_and_few_right_ones() -> None:
     run = run_summary(samples=12, paired=True)
-    samples = samples_of(run.run.cases, run.evaluation.measured.results)
-    assert samples.wrong_shown == samples.wrong
-    assert samples.flipped_shown == samples.flipped > 0
+    results = run.evaluation.measured.results
+    shown = sample_rows(run.run.cases, results, BUDGET_BYTES)
+    outcomes = [outcome for result in results.values() for outcome in result.outcomes]
+    assert sum(row["score"] < 100 for row in shown) == sum(outcome.score.value < 1 for outcome in outcomes)
+    flips = sum(
+        score != outcome.score.value
+        for result in results.values()
+        for outcome, score in zip(result.outcomes, result.baseline, strict=True)
+    )
+    assert sum("flip" in row for row in shown) == flips > 0
     for case in run.evaluation.measured.scope.cases:
-        rows = [row for row in samples.rows if (row["task"], row["length"]) == (case.task, case.length)]
+        rows = [row for row in shown if (row["task"], row["length"]) == (case.task, case.length)]
         assert sum(row["score"] == 100 and "flip" not in row for row in rows) <= RIGHT_PER_CASE
         assert all("question" in row["excerpt"] for row in rows if row["score"] < 100)
 
 
-def test_the_page_states_how_many_samples_it_left_out() -> None:
+def test_the_page_states_how_many_samples_it_has() -> None:
     run = run_summary(samples=20, suite="ruler")
-    samples = samples_of(run.run.cases, run.evaluation.measured.results, budget_bytes=60_000)
+    rows = sample_rows(run.run.cases, run.evaluation.measured.results, 60_000)
     text = page(document(run), run, budget_bytes=60_000)
-    left_out = samples.wrong - samples.wrong_shown
-    assert f"{left_out:,} wrong samples were left out to keep the file small" in text
-    assert left_out > 0
+    assert f"This file holds {len(rows)} of 1,040 samples: " in text
+    assert "The journal holds all of them." in text
 
 
 def sample(context: str, references: tuple[str, ...], depths: tuple[float, ...]) -> Sample:
