@@ -70,7 +70,8 @@ def _cell(cell: Cell) -> str:
     rough = "\\~" if "rough" in cell.style else ""
     bad = " ▼" if "bad" in cell.style else ""
     sign = f"{SIGNS[cell.text]} " if cell.style.startswith("tag") else ""
-    return f"{sign}{rough}{markdown_text(cell.text, LONGEST_CELL)}{bad}"
+    interval = f" ({cell.interval})" if cell.interval else ""
+    return f"{sign}{rough}{markdown_text(cell.text, LONGEST_CELL)}{interval}{bad}"
 
 
 def markdown_text(text: str, most: int) -> str:

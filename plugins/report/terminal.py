@@ -102,7 +102,7 @@ def _table_lines(table: Table, columns: int) -> list[Line]:
     rows = [(f"{MARKS[row.kind]}{row.name}", row) for row in table.rows]
     width = min(LONGEST_NAME, max(NAME_WIDTH, *(len(name) + 1 for name, _ in rows)))
     longest = [len(cell.interval or cell.text) for row in table.rows for cell in row.cells]
-    cell_width = max(CELL_WIDTH, max(longest) + 2)
+    cell_width = max(CELL_WIDTH, max(longest) + 1)
     most = max(1, (columns - width) // cell_width)
     lines: list[Line] = []
     for first in range(0, len(table.columns), most):
@@ -114,7 +114,8 @@ def _table_lines(table: Table, columns: int) -> list[Line]:
             lines.append((_row_text(name, texts, width, cell_width), markup))
             intervals = [cell.interval for cell in row.cells[shown]]
             if any(intervals):
-                lines.append((_row_text(f"  {row.samples} samples", intervals, width, cell_width), {}))
+                label = "  the model" if row.samples is None else f"  {row.samples} samples"
+                lines.append((_row_text(label, intervals, width, cell_width), {}))
     return lines
 
 

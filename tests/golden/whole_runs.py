@@ -196,7 +196,6 @@ PATTERNS = tuple(
     for pattern, replacement in (
         (r'("\w*seconds(?:_\w+)?": ?)-?[\d.]+(?:e-?\d+)?', r"\1<seconds>"),
         (r'("worker_seconds": ?)\{[^}]*\}', r"\1<seconds>"),
-        (r"^ +of the workers' time: .*\n(?: {11}\w+ \d+%.*\n)*", ""),
         # A run of more than a minute says that it still loads.
         (r"^\d+ (?:s|min)  loading .*\n", ""),
         (r'("(?:total_|working_)?time": ?)[\d.e-]+', r"\1<seconds>"),

@@ -13,8 +13,6 @@ from longctx.plugins.verdicts.evaluate import Measured
 # Single answers may consist of special tokens, which no text shows.
 MISSING_SHARE = 0.05
 WORDS = {"skipped": "not measured"}
-# Start-up and noise take a large share of shorter runs.
-LEAST_SHOWN_SECONDS = 10
 
 
 def failed_properties(document: JsonReport) -> list[str]:
@@ -122,13 +120,7 @@ def cost_text(document: JsonReport) -> str:
 
 
 def cost_notes(document: JsonReport) -> list[Note]:
-    run = document.run
     shown = [Note(name="cost", text=cost_text(document))] if document.cases else []
-    total = sum(run.worker_seconds.values())
-    if total >= LEAST_SHOWN_SECONDS:
-        spent = sorted(((seconds, name) for name, seconds in run.worker_seconds.items()), reverse=True)
-        shares = [f"{name} {seconds / total:.0%}" for seconds, name in spent if seconds >= 0.01 * total]
-        shown.append(Note(text=f"of the workers' time: {', '.join(shares)}"))
     if note := partial_note(document):
         shown.append(Note(text=note, tone="warning"))
     return shown

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from statistics import fmean
 
 from longctx.fixtures.lengths import format_length
-from longctx.fixtures.records.report import JsonReport, ReportCase
+from longctx.fixtures.records.report import HelmetSummary, JsonReport, ReportCase
 from longctx.fixtures.shown_text import one_line
 from longctx.plugins.report.charts import MOST_LINES, Series, difference_class, series_of, shade
 from longctx.plugins.report.sections.suites import FRONTIER, NOT_SELECTED, QUESTIONS_TEST, Mean, means
@@ -32,7 +32,6 @@ RULER, HELMET = "ruler", "helmet"
 TITLES = {RULER: "RULER", HELMET: "HELMET", FRONTIER: "Frontier tasks", "tasks": "Tasks"}
 # A case whose prompts take less of the length, in percent, measures less than its name says.
 LOW_FILL, MOST_NAMED = 75, 3
-INTERVALS = ("these samples", "the model")
 MOST_KINDS = 2
 # Kinds of failure from nearly right to no answer at all.
 RIGHT = "right"
@@ -48,20 +47,15 @@ def is_rough(case: ReportCase) -> bool:
 
 
 def score_tables(document: JsonReport) -> list[Table]:
-    """Return the scores of every suite by task and length, and the means, each above its baseline and intervals."""
-    tables, baselines, confidence = [], _baselines(document), at_confidence(document)
-    by_place = {(case.suite, case.task, case.length): case for case in document.cases}
+    """Return the scores of every suite by task and length, and the means, each above its baseline."""
+    tables, baselines = [], _baselines(document)
     for suite in dict.fromkeys(case.suite for case in document.cases):
-        rows = []
-        for task in dict.fromkeys(case.task for case in document.cases if case.suite == suite):
-            found = [by_place.get((suite, task, length)) for length in tested_lengths(document)]
-            rows.append(Row(name=task, cells=tuple(_case_cell(case, confidence) for case in found)))
+        rows = _task_rows(document, suite)
         for mean in means(document):
             if mean.suite == suite:
                 rows.append(_mean_row(document, mean))
                 family = suite if mean.is_total else mean.name
                 rows += [baselines.pop(family)] if family in baselines else []
-                rows += _interval_rows(document) if family == RULER else []
         # Where a mean over all of a family is not known, the baseline stands below that of the selected tasks.
         for family in [*baselines]:
             cases = [case for case in document.cases if case.suite == suite and family in (suite, case.category)]
@@ -70,31 +64,46 @@ def score_tables(document: JsonReport) -> list[Table]:
     return tables
 
 
+def _task_rows(document: JsonReport, suite: str) -> list[Row]:
+    confidence = at_confidence(document)
+    by_task: dict[str, dict[int, ReportCase]] = {}
+    for case in document.cases:
+        if case.suite == suite:
+            by_task.setdefault(case.task, {})[case.length] = case
+    rows = []
+    for task, by_length in by_task.items():
+        cells = [_case_cell(by_length.get(length), confidence) for length in tested_lengths(document)]
+        rows.append(Row(name=task, cells=tuple(cells)))
+    return rows
+
+
 def score_notes(document: JsonReport) -> list[Note]:
     texts = []
-    if any(_interval_rows(document)):
-        of_planned, of_model = INTERVALS
-        confidence = document.run.confidence
-        named = "intervals" if confidence is None else f"{100 * confidence:.4g} % intervals"
-        texts.append(f"{named}: {of_planned}, all that were planned; {of_model}, unlimited ones")
     if any(map(is_rough, document.cases)):
         texts.append(f"~ from fewer than {FEW_SAMPLES} samples: the verdicts needed no more; --full measures all")
     low = []
     for case in document.cases:
         # Questions of tasks files need not fill their length.
         if case.fill is not None and case.fill[0] < LOW_FILL and not case.id.startswith(QUESTIONS_TEST):
-            low.append(f"{case.task} at {short_length(case.length)} {case.fill[0]:.0f} % ({case.fill[1]:.0f} %)")
+            median, least = case.fill
+            low.append(f"{case.task} at {short_length(case.length)} {median:.0f} % ({least:.0f} %)")
     if low:
         texts.append(f"filled in the median (at least): {counted(low, MOST_NAMED)}")
-    lacking = []
-    for category, by_length in (document.helmet.missing if document.helmet else {}).items():
-        for length, reasons in by_length.items():
-            lacks = [(data_set, reason) for data_set, reason in reasons.items() if reason != NOT_SELECTED]
-            for data_set, reason in lacks:
-                lacking.append(f"{category} at {short_length(int(length))} lacks {data_set}: {one_line(reason, 100)}")
+    lacking = _lacking_data_sets(document.helmet) if document.helmet else []
     if lacking and any(mean.suite == HELMET for mean in means(document)):
         texts.append(f"categories without a score: {counted(lacking, MOST_NAMED)}")
     return notes("scores", texts)
+
+
+def _lacking_data_sets(helmet: HelmetSummary) -> list[str]:
+    lacking = []
+    for category, by_length in helmet.missing.items():
+        for length, reasons in by_length.items():
+            place = f"{category} at {short_length(int(length))}"
+            for data_set, reason in reasons.items():
+                if reason != NOT_SELECTED:
+                    lacking.append(f"{place} lacks {data_set}: {one_line(reason, 100)}")
+    return lacking
 
 
 def at_confidence(document: JsonReport) -> str:
@@ -162,16 +171,16 @@ def _table(document: JsonReport, name: str, rows: Sequence[Row], corner: str) ->
 
 
 def _mean_row(document: JsonReport, mean: Mean) -> Row:
-    cells, helmet = [], document.helmet if mean.suite == HELMET else None
+    cells = []
+    intervals = document.ruler.model_intervals if mean.suite == RULER and mean.is_total else {}
     for length in tested_lengths(document):
-        score = mean.scores.get(str(length))
+        score, ends = mean.scores.get(str(length)), intervals.get(str(length))
         if score is None:
             cells.append(Cell())
             continue
-        title = ""
-        if helmet and (interval := helmet.intervals.get(mean.name, {}).get(str(length))):
-            title = f"interval {shown_interval(interval)} at {100 * helmet.confidence:.4g} %"
-        cells.append(Cell(text=shown_number(score), style=f"s{shade(score)}", title=title))
+        # Whole points, rounded outwards, fit a cell.
+        interval = "" if ends is None else f"{math.floor(ends[0])}-{math.ceil(ends[1])}"
+        cells.append(Cell(text=shown_number(score), style=f"s{shade(score)}", interval=interval))
     name = f"{TITLES[mean.suite]} {mean.name}" if mean.is_total else f"{mean.name} mean"
     return Row(name=name, cells=tuple(cells), kind="total" if mean.is_total else "mean")
 
@@ -214,20 +223,6 @@ def _mean_of(document: JsonReport, cases: Sequence[ReportCase]) -> Row:
         known = [score for score in scores if score is not None]
         means.append(shown_number(fmean(known) if known and len(known) == len(scores) else None))
     return text_row("these tasks", *means, kind="mean")
-
-
-def _interval_rows(document: JsonReport) -> list[Row]:
-    """Return the intervals of RULER's mean by length, over the planned samples and of the model, where known."""
-    ruler, rows = document.ruler, []
-    for name, by_length in zip(INTERVALS, (ruler.intervals, ruler.model_intervals), strict=True):
-        ranges = []
-        for length in tested_lengths(document):
-            ends = by_length.get(str(length))
-            # Whole points, rounded outwards, fit a cell.
-            ranges.append("-" if ends is None else f"{math.floor(ends[0])}-{math.ceil(ends[1])}")
-        if any(shown != "-" for shown in ranges):
-            rows.append(text_row(name, *ranges, kind="detail"))
-    return rows
 
 
 def lowest_table(document: JsonReport, most: int) -> Table:

@@ -82,19 +82,17 @@ def test_answers_that_do_not_end_are_counted_without_a_baseline_too() -> None:
     assert [(note.name, note.text) for note in comparison_notes(fewer)] == [("endings", line)]
 
 
-def test_a_category_of_helmet_shows_its_interval_or_the_data_sets_that_it_lacks() -> None:
+def test_a_category_of_helmet_without_a_score_names_the_data_sets_that_it_lacks() -> None:
     run = run_summary(samples=4, suite="helmet", lengths=(4096,))
     written = document(run)
     assert written.helmet is not None
     helmet = structs.replace(
         written.helmet,
         categories={**written.helmet.categories, "rag": {"4096": None}},
-        intervals={"cite": {"4096": (40.0, 60.0)}},
         missing={"rag": {"4096": {"nq": "gone <away>", "tqa": "not selected"}}},
     )
     written = structs.replace(written, helmet=helmet)
     text = page(written, run)
-    assert f'title="interval 40.0 to 60.0 at {100 * helmet.confidence:g} %"' in text
     line = "categories without a score: rag at 4K lacks nq: gone <away>"
     assert line in " ".join(text.strip() for text, _ in terminal_summary(written))
     assert line.replace("<", "&lt;").replace(">", "&gt;") in text
