@@ -105,9 +105,9 @@ def document(summary: RunSummary) -> JsonReport:
             for verdict in evaluation.verdicts
         ),
         ruler=ruler_summary(run, evaluation),
-        helmet=helmet(evaluation, run.cases, run.unavailable, run),
-        frontier=frontier(evaluation, run.cases),
-        question_sets=question_sets(evaluation, run.cases),
+        helmet=helmet(evaluation, run),
+        frontier=frontier(evaluation.measured, run.cases),
+        question_sets=question_sets(evaluation.measured, run.cases),
         wordings=wording_twins(evaluation.measured) or None,
         regression=regression(evaluation, run, summary.baseline_execution, summary.files.get("report_json")),
         likelihood=likelihood(evaluation),

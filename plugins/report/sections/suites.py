@@ -3,11 +3,11 @@
 HELMET's categories and their average are those of its paper (Yen et al. 2025, §2.1).
 """
 
-import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
+from statistics import fmean
 
 import numpy as np
 
@@ -15,8 +15,10 @@ from longctx.fixtures.lengths import format_length
 from longctx.fixtures.records import Case, Outcome
 from longctx.fixtures.records.report import HelmetSummary, JsonReport
 from longctx.fixtures.records.report_parts import (
+    ByLength,
     CopiedReply,
     FrontierSummary,
+    IntervalsByLength,
     LadderResult,
     PairedDifference,
     ReplyResult,
@@ -33,7 +35,9 @@ from longctx.plugins.thresholds.records import CATEGORIES
 from longctx.plugins.verdicts.evaluate import Measured
 from longctx.plugins.verdicts.evaluation import Evaluation
 
-ByLength = Mapping[str, float | None]
+ScoresByPlace = Mapping[tuple[str, int], float | None]
+"""Scores by task and length."""
+
 FRONTIER = "frontier"
 # The part of a score of a graph task that tells the F1 by a lenient reading.
 LENIENT_PART = "lenient"
@@ -97,21 +101,18 @@ def means(document: JsonReport) -> list[Mean]:
     return [mean for mean in measured if any(score is not None for score in mean.scores.values())]
 
 
-def helmet(
-    evaluation: Evaluation, planned: Sequence[Case], unavailable: Mapping[str, str], run: RunFacts
-) -> HelmetSummary | None:
+def helmet(evaluation: Evaluation, run: RunFacts) -> HelmetSummary | None:
     """Return HELMET's summary with scores from 0 to 100; None for a run without HELMET.
 
     A category's score is the mean of its data sets; the average is the mean of the seven categories. A mean that lacks
     one of its parts is None, and `missing` gives the reasons. Every interval holds with `confidence` by itself.
     """
-    cases = [case for case in planned if case.suite == "helmet"]
+    cases = [case for case in run.cases if case.suite == "helmet"]
     if not cases:
         return None
     measured = evaluation.measured
     lengths = [str(length) for length in measured.scope.lengths]
-    scores: dict[str, ByLength] = {}
-    intervals = {}
+    scores, intervals = dict[str, ByLength](), dict[str, IntervalsByLength]()
     for category, findings in evaluation.categories.items():
         scores[category] = {str(length): finding.measured for length, finding in findings.items()}
         intervals[category] = {str(length): finding.interval for length, finding in findings.items()}
@@ -120,13 +121,10 @@ def helmet(
     for category in CATEGORIES:
         missing[category] = {length: {} for length in lengths}
     for case in cases:
-        length, result, score = str(case.length), measured.results.get(case.id), _score(evaluation, case)
+        length, score = str(case.length), _score(measured, case)
         datasets.setdefault(case.task, {})[length] = score
         if score is None:
-            is_selected = case.task in measured.scope.cases_at(case.length)
-            reason = unavailable.get(case.id) or (result.error if result else None)
-            reason = reason or ("no sample was started" if is_selected else NOT_SELECTED)
-            missing[case.category][length][case.task] = reason
+            missing[case.category][length][case.task] = _lacking(measured, case, run.unavailable)
     return HelmetSummary(
         scoring="paper" if run.options.scoring == "paper" else "strict",
         rubrics=run.rubrics,
@@ -134,24 +132,35 @@ def helmet(
         intervals=intervals,
         datasets=datasets,
         confidence=1 - ESTIMATE_ALPHA,
-        average={length: _mean_of_all(by_length[length] for by_length in scores.values()) for length in lengths},
-        sources={case.task: case.source for case in cases if case.id not in unavailable},
+        average={length: _mean_of_all([by_length[length] for by_length in scores.values()]) for length in lengths},
+        sources={case.task: case.source for case in cases if case.id not in run.unavailable},
         missing=missing,
     )
 
 
-def frontier(evaluation: Evaluation, planned: Sequence[Case]) -> FrontierSummary | None:
+def _lacking(measured: Measured, case: Case, unavailable: Mapping[str, str]) -> str:
+    """Return why a case has no score."""
+    result = measured.results.get(case.id)
+    if case.id in unavailable:
+        return unavailable[case.id]
+    if result is not None and result.error:
+        return result.error
+    is_selected = case.task in measured.scope.cases_at(case.length)
+    return "no sample was started" if is_selected else NOT_SELECTED
+
+
+def frontier(measured: Measured, planned: Sequence[Case]) -> FrontierSummary | None:
     """Return the summary of the frontier tasks with scores from 0 to 100; None for a run without them."""
     cases = [case for case in planned if case.suite == FRONTIER]
     if not cases:
         return None
-    categories = {}
-    for category in dict.fromkeys(case.category for case in cases if case.category != CONTROLS):
-        categories[category] = means_by_length(evaluation, [case for case in cases if case.category == category])
+    categories = _means_by_category(measured, [case for case in cases if case.category != CONTROLS])
     replies, unanswerable = list[ReplyResult](), list[UnanswerableResult]()
     lenient: dict[str, dict[str, float | None]] = {}
+    scores = {}
     for case in cases:
-        result = evaluation.measured.results.get(case.id)
+        scores[case.task, case.length] = _score(measured, case)
+        result = measured.results.get(case.id)
         if result is None or not result.outcomes:
             continue
         if case.category == "mrcr":
@@ -159,10 +168,9 @@ def frontier(evaluation: Evaluation, planned: Sequence[Case]) -> FrontierSummary
         elif case.category == "absence":
             unanswerable.append(_unanswerable(case, result.outcomes))
         elif case.category == "graphs":
-            mean = _mean_points(outcome.score.parts.get(LENIENT_PART) for outcome in result.outcomes)
-            lenient.setdefault(case.task, {})[str(case.length)] = mean
-    scores = {(case.task, case.length): _score(evaluation, case) for case in cases}
-    lengths = evaluation.measured.scope.lengths
+            parts = [outcome.score.parts.get(LENIENT_PART) for outcome in result.outcomes]
+            lenient.setdefault(case.task, {})[str(case.length)] = _mean_points(parts)
+    lengths = measured.scope.lengths
     return FrontierSummary(
         categories=categories,
         relative_share=RELATIVE_SHARE,
@@ -175,7 +183,7 @@ def frontier(evaluation: Evaluation, planned: Sequence[Case]) -> FrontierSummary
     )
 
 
-def _ladders(scores: Mapping[tuple[str, int], float | None], lengths: Sequence[int]) -> tuple[LadderResult, ...]:
+def _ladders(scores: ScoresByPlace, lengths: Sequence[int]) -> tuple[LadderResult, ...]:
     results = []
     for (ladder, steps), length in product(LADDERS.items(), lengths):
         rungs = {name: scores.get((f"ladder_{ladder}_{step}", length)) for step, name in steps.items()}
@@ -194,7 +202,7 @@ def _breaking_rung(rungs: ByLength) -> str | None:
     return None
 
 
-def _twins(scores: Mapping[tuple[str, int], float | None], lengths: Sequence[int]) -> tuple[TwinResult, ...]:
+def _twins(scores: ScoresByPlace, lengths: Sequence[int]) -> tuple[TwinResult, ...]:
     results = []
     for (task, twin), length in product(TWINS.items(), lengths):
         score, other = scores.get((task, length)), scores.get((twin, length))
@@ -209,47 +217,38 @@ def relative_length(scores: ByLength) -> int | None:
     Returns None if the shortest length has no score or a score of 0, of which every other would be a share.
     """
     known = {int(length): score for length, score in scores.items() if score is not None}
-    shortest = min(map(int, scores), default=None)
-    if shortest is None or not known.get(shortest):
+    shortest = known.get(min(map(int, scores), default=0))
+    if not shortest:
         return None
-    return max(length for length, score in known.items() if score >= RELATIVE_SHARE * known[shortest])
+    return max(length for length, score in known.items() if score >= RELATIVE_SHARE * shortest)
 
 
 def _replies(case: Case, outcomes: Sequence[Outcome]) -> ReplyResult:
     """Return how often an answer began with the code, and which reply it copied for which one."""
-    pairs: Counter[tuple[int, int]] = Counter()
+    pairs = Counter[tuple[float, float]]()
     for outcome in outcomes:
-        parts = outcome.score.parts
-        pairs[int(parts["wanted"]), int(parts["copied"])] += 1
-    copied = [
-        CopiedReply(wanted=wanted, copied=copied or None, samples=samples)
-        for (wanted, copied), samples in sorted(pairs.items())
-    ]
-    codes = math.fsum(outcome.score.parts["code"] for outcome in outcomes)
-    return ReplyResult(
-        task=case.task, length=case.length, code_rate=to_points(codes / len(outcomes)), copied=tuple(copied)
-    )
+        pairs[outcome.score.parts["wanted"], outcome.score.parts["copied"]] += 1
+    copied = []
+    for (wanted, reply), samples in sorted(pairs.items()):
+        copied.append(CopiedReply(wanted=int(wanted), copied=int(reply) or None, samples=samples))
+    code_rate = to_points(fmean(outcome.score.parts["code"] for outcome in outcomes))
+    return ReplyResult(task=case.task, length=case.length, code_rate=code_rate, copied=tuple(copied))
 
 
 def _unanswerable(case: Case, outcomes: Sequence[Outcome]) -> UnanswerableResult:
     """Return the scores of the questions that the text answers and of those that it does not answer."""
-
-    def rate(kind: str) -> float | None:
-        return _mean_points(outcome.score.value for outcome in outcomes if kind in outcome.score.parts)
-
-    return UnanswerableResult(length=case.length, present=rate("present"), absent=rate("absent"))
+    present = [outcome.score.value for outcome in outcomes if "present" in outcome.score.parts]
+    absent = [outcome.score.value for outcome in outcomes if "absent" in outcome.score.parts]
+    return UnanswerableResult(length=case.length, present=_mean_points(present), absent=_mean_points(absent))
 
 
-def question_sets(evaluation: Evaluation, planned: Sequence[Case]) -> dict[str, dict[str, ByLength]] | None:
+def question_sets(measured: Measured, planned: Sequence[Case]) -> dict[str, dict[str, ByLength]] | None:
     """Return by suite the mean of every category, with scores from 0 to 100; None for a run without tasks files."""
-    suites: dict[str, dict[str, list[Case]]] = {}
+    suites: dict[str, list[Case]] = {}
     for case in planned:
         if case.id.startswith(QUESTIONS_TEST):
-            suites.setdefault(case.suite, {}).setdefault(case.category, []).append(case)
-    means: dict[str, dict[str, ByLength]] = {}
-    for suite, categories in suites.items():
-        means[suite] = {category: means_by_length(evaluation, cases) for category, cases in categories.items()}
-    return means or None
+            suites.setdefault(case.suite, []).append(case)
+    return {suite: _means_by_category(measured, cases) for suite, cases in suites.items()} or None
 
 
 def wording_twins(measured: Measured) -> tuple[WordingTwins, ...]:
@@ -266,14 +265,13 @@ def wording_twins(measured: Measured) -> tuple[WordingTwins, ...]:
                 wordings[task] = _differences(measured, first, other)
     twins = []
     for (suite, length, first_wording, second_wording), tasks in compared.items():
-        has_all = all(values.size for values, _ in tasks.values())
         twins.append(WordingTwins(
             suite=suite,
             length=length,
             first=first_wording,
             second=second_wording,
-            total=_paired_difference([*tasks.values()]) if has_all else None,
-            tasks={task: _paired_difference([pairs]) if pairs[0].size else None for task, pairs in tasks.items()},
+            total=_paired_difference([*tasks.values()]),
+            tasks={task: _paired_difference([pairs]) for task, pairs in tasks.items()},
         ))  # fmt: skip
     return tuple(twins)
 
@@ -295,37 +293,40 @@ def _scores(measured: Measured, case: Case) -> dict[int, float]:
     return {outcome.index: outcome.score.value for outcome in result.outcomes}
 
 
-def _paired_difference(cases: Sequence[CaseValues]) -> PairedDifference:
-    """Return the mean of the cases' mean differences. Every case has a pair."""
-    means = [float(values.mean()) for values, _ in cases]
-    pairs = sum(values.size for values, _ in cases)
+def _paired_difference(cases: Sequence[CaseValues]) -> PairedDifference | None:
+    """Return the mean of the cases' mean differences; None if a case has no pair."""
+    if not all(values.size for values, _ in cases):
+        return None
+    difference = to_points(fmean(float(values.mean()) for values, _ in cases))
     low, high = difference_interval([[case] for case in cases], alpha=ESTIMATE_ALPHA)
-    interval = to_points(low), to_points(high)
-    return PairedDifference(difference=to_points(math.fsum(means) / len(means)), interval=interval, pairs=pairs)
+    pairs = sum(values.size for values, _ in cases)
+    return PairedDifference(difference=difference, interval=(to_points(low), to_points(high)), pairs=pairs)
 
 
-def means_by_length(evaluation: Evaluation, cases: Sequence[Case]) -> ByLength:
-    """Return the mean score of the cases by length; None at a length where one of them has no score."""
-    means = {}
-    for length in evaluation.measured.scope.lengths:
-        means[str(length)] = _mean_of_all(_score(evaluation, case) for case in cases if case.length == length)
-    return means
+def _means_by_category(measured: Measured, cases: Sequence[Case]) -> dict[str, ByLength]:
+    """Return the mean score of every category by length; None at a length where one of its cases has no score."""
+    means: dict[str, dict[str, float | None]] = {}
+    for category in dict.fromkeys(case.category for case in cases):
+        for length in measured.scope.lengths:
+            chosen = [case for case in cases if (case.category, case.length) == (category, length)]
+            mean = _mean_of_all([_score(measured, case) for case in chosen])
+            means.setdefault(category, {})[str(length)] = mean
+    return {**means}
 
 
-def _mean_of_all(values: Iterable[float | None]) -> float | None:
+def _mean_of_all(values: Sequence[float | None]) -> float | None:
     """Return the mean; None if a value is unknown, and without values."""
-    values = list(values)
     known = [value for value in values if value is not None]
-    return math.fsum(known) / len(known) if known and len(known) == len(values) else None
+    return fmean(known) if known and len(known) == len(values) else None
 
 
-def _mean_points(values: Iterable[float | None]) -> float | None:
+def _mean_points(values: Sequence[float | None]) -> float | None:
     mean = _mean_of_all(values)
     return None if mean is None else to_points(mean)
 
 
-def _score(evaluation: Evaluation, case: Case) -> float | None:
-    result = evaluation.measured.results.get(case.id)
+def _score(measured: Measured, case: Case) -> float | None:
+    result = measured.results.get(case.id)
     return None if result is None or result.score is None else to_points(result.score)
 
 
@@ -363,33 +364,23 @@ def _ladder_text(ladder: LadderResult) -> str:
 
 
 def _reply_text(reply: ReplyResult) -> str:
-    total = swapped = 0
-    swaps = []
-    for pair in reply.copied:
-        total += pair.samples
-        if pair.copied not in (None, pair.wanted):
-            swapped += pair.samples
-            swaps.append(f"reply {pair.copied} in place of {pair.wanted}: {pair.samples}")
+    total = sum(pair.samples for pair in reply.copied)
+    swapped = sum(pair.samples for pair in reply.copied if pair.copied not in (None, pair.wanted))
     name = f"{reply.task} at {short_length(reply.length)}"
-    text = f"{name}: code in {reply.code_rate:.0f} % of the answers, {swapped} of {total} copy another reply"
-    return f"{text} ({', '.join(swaps)})" if swaps else text
+    return f"{name}: code in {reply.code_rate:.0f} % of the answers, {swapped} of {total} copy another reply"
 
 
 def _wording_text(twins: WordingTwins) -> str:
-    """Return the differences in all and of the tasks that differ most."""
-    head = f"{twins.first} minus {twins.second} at {short_length(twins.length)}"
-    missing, differing = list[str](), list[tuple[float, str]]()
+    """Return the difference in all and those of the tasks that differ."""
+    differing = []
     for task, pairs in twins.tasks.items():
-        if pairs is None:
-            missing.append(task)
-        elif pairs.difference:
-            differing.append((-abs(pairs.difference), f"{task} {_paired_text(pairs)}"))
-    differing.sort(key=lambda pair: pair[0])
-    result = f"not measured, no sample under both wordings of {counted(missing, MOST_TWINS)}"
+        if pairs is not None and pairs.difference:
+            differing.append(f"{task} {_paired_text(pairs)}")
+    result = "not measured, no sample of a task under both wordings"
     if twins.total is not None:
         result = f"{_paired_text(twins.total)} on {twins.total.pairs} pairs"
-    shown = counted([text for _, text in differing], MOST_TWINS)
-    return "; ".join(filter(None, (f"{head}: {result}", shown)))
+    head = f"{twins.first} minus {twins.second} at {short_length(twins.length)}: {result}"
+    return "; ".join(filter(None, (head, counted(differing, MOST_TWINS))))
 
 
 def _paired_text(pairs: PairedDifference) -> str:
