@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from longctx.fixtures.checkpoints.checkpoint import ADAPTER_CONFIG, read_checkpoint, read_source
 from longctx.fixtures.checkpoints.safetensors import CheckpointError
@@ -120,39 +121,46 @@ class StepReader:
                 by_path.setdefault(step.path, step)
             except (CheckpointsError, OSError) as error:
                 unclear[target] = str(error)
-        twins = _twins(by_path.values())
-        if self.pattern is None:
-            twins = _restarts(by_path.values()) | twins
-        clear = sorted((step for step in by_path.values() if step.path not in twins), key=lambda step: step.number)
+        ordered = sorted(by_path.values(), key=lambda step: step.number)
         others = {path: reason for path, reason in unclear.items() if path not in by_path}
-        return FoundSteps(steps=tuple(clear), unclear=others | twins)
+        without_order = self.without_order(ordered)
+        clear = tuple(step for step in ordered if step.path not in without_order)
+        return FoundSteps(steps=clear, unclear=others | without_order)
+
+    def without_order(self, steps: Sequence[Step]) -> dict[Path, str]:
+        """Return the checkpoints that have no place among the others, which are by step, each with a line why."""
+        unclear = {} if self.pattern is not None else _restarts(steps)
+        for one, other in itertools.pairwise(steps):
+            if one.number == other.number:
+                for path, twin in ((one.path, other.path), (other.path, one.path)):
+                    unclear[path] = f"is step {one.number} like {twin}; move one away, or {ASK}"
+        return unclear
 
 
-def _twins(steps: Iterable[Step]) -> dict[Path, str]:
-    by_number: dict[int, list[Path]] = {}
-    for step in steps:
-        by_number.setdefault(step.number, []).append(step.path)
-    twins = {}
-    for number, paths in by_number.items():
-        for path in paths if len(paths) > 1 else ():
-            other = next(known for known in paths if known != path)
-            twins[path] = f"is step {number} like {other}; move one away, or {ASK}"
-    return twins
+class _Place(NamedTuple):
+    """A step within a part of a run."""
+
+    step: int
+    part: int
+    path: Path
 
 
 def _restarts(steps: Iterable[Step]) -> dict[Path, str]:
     """Return the checkpoints of parts of a run, such as epochs, if steps begin again with a part; with a line why."""
-    by_word: dict[str, list[tuple[int, int, Path]]] = {}
+    by_word: dict[str, list[_Place]] = {}
     for step in steps:
         if match := PART.search(step.name.lower()):
-            by_word.setdefault(match[1], []).append((step.number, int(match[2]), step.path))
+            place = _Place(step.number, int(match[2]), step.path)
+            by_word.setdefault(match[1], []).append(place)
     unclear: dict[Path, str] = {}
     for word, places in by_word.items():
         for one, other in itertools.pairwise(sorted(places)):
-            if one[1] > other[1]:
-                line = f"the steps of each {word} begin again: step {one[0]} of {word} {one[1]} is lower than "
-                line += f"step {other[0]} of {word} {other[1]}; {ASK}, for the steps of one {word}"
-                unclear |= {path: line for _, _, path in places}
+            if one.part > other.part:
+                low, high = (f"step {place.step} of {word} {place.part}" for place in (one, other))
+                line = (
+                    f"the steps of each {word} begin again: {low} is lower than {high}; {ASK}, for those of one {word}"
+                )
+                unclear |= {place.path: line for place in places}
     return unclear
 
 
@@ -213,14 +221,8 @@ def between(patterns: Sequence[str], good: Path, bad: Path, reader: StepReader) 
         matching |= {step.path: step for step in given}
     steps = [step for step in matching.values() if first.number < step.number < last.number]
     ordered = (first, *sorted(steps, key=lambda step: step.number), last)
-    restarts = _restarts(ordered) if reader.pattern is None else {}
-    for path, line in restarts.items():
-        raise CheckpointsError(f"--checkpoints: {path}: {line}")
-    for one, other in itertools.pairwise(ordered):
-        if one.number == other.number:
-            raise CheckpointsError(
-                f"--checkpoints: {one.path} and {other.path} are both step {one.number}; leave one out, or {ASK}"
-            )
+    for path, line in reader.without_order(ordered).items():
+        raise CheckpointsError(f"--checkpoints: {path} {line}")
     return ordered
 
 

@@ -199,34 +199,30 @@ Result = TypeVar("Result")
 
 @dataclass(slots=True, kw_only=True)
 class Execution:
-    """Runs functions that wait for the suite, up to `parallel` at a time; a context manager."""
+    """Runs functions that wait for the suite in threads, up to `parallel` at a time; a context manager."""
 
     parallel: int = 1
     executor: Executor = field(default_factory=LocalProcesses)
     cancelled: threading.Event = field(default_factory=threading.Event)
     """The event of the executor: it stops everything that runs."""
-    _threads: ThreadPoolExecutor | None = None
+    _threads: ThreadPoolExecutor = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._threads = ThreadPoolExecutor(self.parallel)
 
     def __enter__(self) -> "Execution":
-        self._threads = ThreadPoolExecutor(self.parallel) if self.parallel > 1 else None
         return self
 
     def __exit__(self, kind: object, error: object, traceback: object) -> None:
         """Wait for everything that runs; stop it first if an exception ends the block."""
         if kind is not None:
             self.cancelled.set()
-        if self._threads is not None:
-            self._threads.shutdown(cancel_futures=True)
+        self._threads.shutdown(cancel_futures=True)
 
     def submit(
         self, function: Callable[Arguments, Result], *arguments: Arguments.args, **options: Arguments.kwargs
     ) -> Future[Result]:
-        """Call the function in a thread or, one at a time, in this one, which signals reach directly."""
-        if self._threads is not None:
-            return self._threads.submit(function, *arguments, **options)
-        future: Future[Result] = Future()
-        future.set_result(function(*arguments, **options))
-        return future
+        return self._threads.submit(function, *arguments, **options)
 
 
 def read_execution(launch: str | None, parallel: int, show: Callable[[str], None]) -> Execution:

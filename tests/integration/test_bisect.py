@@ -149,7 +149,7 @@ def test_a_gate_is_searched_on_the_mean_of_its_cases(tmp_path: Path, search: Sea
 
 @pytest.mark.parametrize(
     ("bad", "among", "line"),
-    [("last", "step-*", "last has no clear step in its name"), ("step-5", "*-*", "are both step 1")],
+    [("last", "step-*", "last has no clear step in its name"), ("step-5", "*-*", "step-1 is step 1 like ")],
 )
 def test_steps_that_are_not_clear_are_refused(
     bad: str, among: str, line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
