@@ -139,17 +139,13 @@ class Bisection:
         running = [submit(self._answers, request.position, request.samples) for request in requests]
         return [future.result() for future in running]
 
-    def extend(self) -> bool:
-        """Measure the endpoints on twice as many samples; return False if there are no more."""
-        more = None
-        if self.can_extend:
-            more = extended(self.endpoints, self.suite, self.steps[0], self.steps[-1], self.confidence)
+    def extend(self) -> None:
+        """Measure the endpoints on twice as many samples, if there are so many."""
+        more = extended(self.endpoints, self.suite, self.steps[0], self.steps[-1], self.confidence)
         self.can_extend = more is not None
-        if more is None:
-            return False
-        self.endpoints = more
-        self._telling = self._choose(self._telling)
-        return True
+        if more is not None:
+            self.endpoints = more
+            self._telling = self._choose(self._telling)
 
     def answers(self, step: Step) -> Answers:
         """Return the results of a step that the journal has now; raise CheckpointError."""

@@ -120,10 +120,10 @@ class Steps(Protocol):
 
     @property
     def can_extend(self) -> bool:
-        """True if the endpoints can be measured on more samples."""
+        """True until `extend` has found no more samples."""
 
-    def extend(self) -> bool:
-        """Measure the endpoints on more samples to find more telling ones; return False if there are no more."""
+    def extend(self) -> None:
+        """Measure the endpoints on more samples to find more telling ones."""
 
     @property
     def note(self) -> Callable[[Mapping[int, StepResult], Posterior, Sequence[int]], None]:
@@ -156,10 +156,11 @@ class _Search:
             requests = self._bisecting()
             if requests:
                 self._measure(requests)
-            elif not self._is_narrow() and self._steps.extend():
-                self.posterior = self._posterior()
-            else:
+            elif self._is_narrow() or not self._steps.can_extend:
                 break
+            else:
+                self._steps.extend()
+                self.posterior = self._posterior()
         return self._edge()
 
     def _is_narrow(self) -> bool:

@@ -103,12 +103,12 @@ def read_on_failure(values: Sequence[str]) -> tuple[bool, str | None]:
 def _check_command(command: str) -> None:
     if not command.strip():
         raise ValueError("--on-failure: empty; give a shell command")
-    syntax = _shell("-n", "-c", command)
-    if syntax:
-        raise ValueError(f"--on-failure: {_shown(command)} is no shell command ({syntax}); correct it")
     word = PLAIN_WORD.match(command)
-    if word and _shell("-c", 'command -v -- "$1" || echo "not found" >&2', "sh", word[1]):
-        raise ValueError(f"--on-failure: no program {_shown(word[1])}; give a shell command with programs of this PATH")
+    problem = _shell("-n", "-c", command)
+    if word and not problem:
+        problem = _shell("-c", 'command -v -- "$1" || echo "no program $1" >&2', "sh", word[1])
+    if problem:
+        raise ValueError(f"--on-failure: {_shown(command)} is no shell command ({problem}); correct it")
 
 
 def _run_command(command: str, facts: Mapping[str, str]) -> str | None:

@@ -29,8 +29,8 @@ class Series:
     def note(self) -> Callable[[Mapping[int, StepResult], Posterior, Sequence[int]], None]:
         return lambda *_: None
 
-    def extend(self) -> bool:
-        return False
+    def extend(self) -> None:
+        raise AssertionError
 
     def measure(self, requests: Sequence[Request]) -> list[StepResult]:
         self.rounds.append(requests)

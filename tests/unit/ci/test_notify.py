@@ -26,7 +26,7 @@ ODD_TEXT = "\x00\ud800\x1b[31m\u202e<b>&\n" + "x" * 300_000
         ("   ", "empty"),
         ("echo 'open", "is no shell command"),
         ("if true", "is no shell command"),
-        ("no-such-program --now", "no program 'no-such-program'"),
+        ("no-such-program --now", "no program no-such-program"),
         ("./no/such/script.sh", "no program"),
         ("echo " + "x" * 3_000_000, "Argument list too long"),
         ("echo \udc80 'open", "is no shell command"),
