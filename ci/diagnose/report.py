@@ -44,7 +44,6 @@ class Diagnosis:
     """The samples of a report that GOOD answers better."""
     cause: Cause | None = None
     """None until parts were exchanged."""
-    computed_tokens: int | None = None
 
     @property
     def conclusion(self) -> str:
@@ -73,7 +72,6 @@ class Diagnosis:
         }
         if self.cause is not None:
             content["cause"] = msgspec.to_builtins(self.cause)
-            content["computed_tokens"] = self.computed_tokens
         return msgspec.json.format(msgspec.json.encode(content), indent=1) + b"\n"
 
     def page(self) -> str:
@@ -248,11 +246,11 @@ def shares(candidate: Candidate) -> str:
     return reproduces if candidate.restores is None else f"restores {share(candidate.restores)}, {reproduces}"
 
 
-def cause_lines(cause: Cause, static: StaticComparison, computed_tokens: int) -> list[str]:
-    """Return the lines behind those of the candidates: samples, cost, what was not measured, and conclusion."""
+def cause_lines(cause: Cause, static: StaticComparison) -> list[str]:
+    """Return the lines behind those of the candidates: samples, what was not measured, and conclusion."""
     samples = (
         f"{len(cause.samples)} that GOOD answers and BAD misses; gold answers have {cause.good_nats:.2f} nats with "
-        f"GOOD, {cause.bad_nats:.2f} with BAD; {computed_tokens:,} tokens computed"
+        f"GOOD, {cause.bad_nats:.2f} with BAD"
     )
     lines = [f"{'samples':<19}{samples}"]
     for line in not_exchanged(cause, static):

@@ -68,8 +68,8 @@ def diagnose(given: argparse.Namespace, command: str) -> int:
         known="report" if alarm else "case",
         note=lambda candidate: print_line(candidate_line(candidate)),
     )  # fmt: skip
-    diagnosis = replace(diagnosis, cause=cause, computed_tokens=exchanger.computed_tokens)
-    for line in cause_lines(cause, static, exchanger.computed_tokens):
+    diagnosis = replace(diagnosis, cause=cause)
+    for line in cause_lines(cause, static):
         print_line(line)
     diagnosis.write(out)
     return 0 if cause.culprits else 1

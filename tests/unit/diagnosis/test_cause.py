@@ -103,10 +103,8 @@ class Scripted:
 
     def scores(self, state: State, samples: Sequence[int]) -> list[SampleScore]:
         has_lost = any(name.endswith(self.lossy) for name in state.weights)
-        score = SampleScore(
-            nats=-9.0 if has_lost else -1.0, is_greedy=not has_lost, is_greedy_after_first=not has_lost,
-            computed_tokens=1,
-        )  # fmt: skip
+        nats = -9.0 if has_lost else -1.0
+        score = SampleScore(nats=nats, is_greedy=not has_lost, is_greedy_after_first=not has_lost)
         return [score] * len(samples)
 
     def gold(self, _: int) -> str:
