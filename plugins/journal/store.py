@@ -5,7 +5,8 @@ Beside the subjects it has the replies of LLM judges, for all of them: `DIR/judg
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import random
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from threading import Lock
@@ -35,111 +36,10 @@ from longctx.plugins.journal.reading import SUFFIX, ReadLines, SubjectReader
 
 CLAIMS = "claims"
 MOST_NAME_BYTES = 256
-# So many claims of other workers are checked at a time, in turn, for the death of their worker.
+# So many claims of other workers, drawn at random, are checked at a time for the death of their worker.
 CHECKED_CLAIMS = 3
 JUDGE_REPLIES = "judge"
 JUDGE_PREFIX = "judge-"
-
-
-class Claims:
-    """One worker's claims on the samples of a subject.
-
-    A claim is a file in `folder/claims`, named by the sample's key, that contains the worker's name. The file system
-    creates a file for one process only, so a sample has one worker. A claim stays after its result, which a network
-    file system may show late to others; the last worker removes all. If two workers remove the claim of a dead one at
-    once, both may answer the sample; all readers choose the same of the two results.
-    """
-
-    def __init__(self, folder: Path, heartbeat: Heartbeat, on_lost: Callable[[str, str], None]):
-        self.folder = folder / CLAIMS
-        self.heartbeat = heartbeat
-        self.on_lost = on_lost
-        """Called with a sample's key and a worker's name before the claim of a dead worker of this run is removed."""
-        self.held: set[str] = set()
-        """The keys of the samples in progress that this worker has claimed."""
-        self._checked_claims = 0
-        heartbeat.when_last.append(self._remove_all)
-
-    def claim_first(self, keys: Sequence[str], at_most: int, has_result: Callable[[str, str], bool]) -> list[str]:
-        """Claim the first free samples in order, and those of dead workers, and return their keys.
-
-        `has_result` returns whether the worker with this name has answered the sample with this key. Raises OSError.
-        """
-        existing = set(os.listdir(self.folder))
-        others = [key for key in keys if key in existing and key not in self.held]
-        # Each call continues where the last one ended, so that all of them are checked in the course of time.
-        start = self._checked_claims % max(1, len(others))
-        self._checked_claims = start + CHECKED_CLAIMS
-        checked = set([*others[start:], *others[:start]][:CHECKED_CLAIMS])
-        claimed: list[str] = []
-        for key in keys:
-            if len(claimed) >= at_most:
-                break
-            if key in self.held:
-                continue
-            is_free = key not in existing or (key in checked and self._free_if_dead(key, has_result))
-            if is_free and self.claim(key):
-                claimed.append(key)
-        return claimed
-
-    def claim(self, key: str) -> bool:
-        """Claim a sample; returns False if another worker was faster. Raises OSError."""
-        try:
-            descriptor = os.open(self.folder / key, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
-        except FileExistsError:
-            return False
-        # Even if the name does not fit on the disk, the file is there and must be released.
-        self.held.add(key)
-        try:
-            write_all(descriptor, f"{self.heartbeat.name}\n".encode("ascii"))
-        finally:
-            os.close(descriptor)
-        return True
-
-    def release(self, key: str) -> None:
-        """Remove this worker's claim; does nothing if it has none."""
-        if key not in self.held:
-            return
-        self.held.discard(key)
-        path = self.folder / key
-        with contextlib.suppress(OSError):
-            # If this worker was suspended for longer than a lease, another one may own the claim now.
-            if _read_claim(path) in (self.heartbeat.name, None):
-                path.unlink()
-
-    def release_all(self) -> None:
-        """Remove the claims of this worker on samples in progress, as far as possible."""
-        for key in tuple(self.held):
-            self.release(key)
-
-    def _free_if_dead(self, key: str, has_result: Callable[[str, str], bool]) -> bool:
-        """Remove the claim of a dead worker without a result; returns True if the sample is free now."""
-        path = self.folder / key
-        try:
-            touched = path.stat().st_mtime_ns
-            owner = _read_claim(path)
-        except FileNotFoundError:
-            return True
-        except OSError:
-            return False
-        if owner is None:
-            # Its worker is still writing its name, or died right after it created the file.
-            if not self.heartbeat.is_silent(f"{CLAIMS}/{key}", touched):
-                return False
-        elif not self.heartbeat.is_dead(owner) or has_result(owner, key):
-            return False
-        elif self.heartbeat.run_of(owner) == self.heartbeat.run:
-            # Whoever finds the sample free must find this death in the journal too.
-            self.on_lost(key, owner)
-        path.unlink(missing_ok=True)
-        return True
-
-    def _remove_all(self) -> None:
-        """Remove the claims of all workers, as far as possible, when none of them is left."""
-        with contextlib.suppress(OSError):
-            for path in self.folder.iterdir():
-                if KEY.fullmatch(path.name):
-                    path.unlink(missing_ok=True)
 
 
 def _read_claim(path: Path) -> str | None:
@@ -156,6 +56,11 @@ class Journal(SubjectReader):
     Nothing is read before the first `refresh` or `claim`. Only one thread of one process may use it. Methods raise
     JournalError if the directory cannot be read or written; results that were appended before are safe. `run` is the
     id of the run whose failures and lost claims a read-only journal shows.
+
+    A claim is a file in `claims`, named by the sample's key, that contains the worker's name. The file system creates a
+    file for one process only, so a sample has one worker. A claim stays after its result, which a network file system
+    may show late to others; the last worker removes all. If two workers remove the claim of a dead one at once, both
+    may answer the sample; all readers choose the same of the two results.
     """
 
     def __init__(
@@ -168,10 +73,12 @@ class Journal(SubjectReader):
         self.heartbeat = heartbeat
         self._recorded_facts: Mapping[str, Any] | None = None
         self._has_read = False
-        self._claims: Claims | None = None
         self._lines = LineFile(self.folder / str(own_file))
+        self._claims = self.folder / CLAIMS
+        self._held: set[str] = set()
+        """The keys of the samples in progress that this worker has claimed."""
         if heartbeat is not None:
-            self._claims = Claims(self.folder, heartbeat, self._record_lost_claim)
+            heartbeat.when_last.append(self._remove_all_claims)
             with self._writing():
                 self._prepare()
 
@@ -180,17 +87,19 @@ class Journal(SubjectReader):
         super().refresh(thorough=thorough)
 
     def claim(self, keys: Sequence[str], at_most: int) -> list[str]:
-        """Claim the first free samples in order and return their keys; fewer than `at_most` if no more are free."""
-        claims = self._require_claims()
+        """Claim the first free samples in order, and those of dead workers, and return their keys.
+
+        They are fewer than `at_most` if no more are free.
+        """
         with self._writing():
             if not self._has_read:
                 self.refresh()
             wanted = [key for key in keys if not self.is_finished(key)]
             try:
-                claimed = claims.claim_first(wanted, at_most, self.has_result)
+                claimed = self._claim_first(wanted, at_most)
             except FileNotFoundError:
                 self._prepare()
-                claimed = claims.claim_first(wanted, at_most, self.has_result)
+                claimed = self._claim_first(wanted, at_most)
             if self.lost_claims:
                 # Other workers have recorded earlier deaths over these samples.
                 self.refresh(thorough=True)
@@ -199,7 +108,7 @@ class Journal(SubjectReader):
     def append(self, entry: Entry | LikelihoodEntry) -> None:
         """Write a result so that it survives a power loss; raise ValueError for a wrong field. The claim stays."""
         self._append(entry)
-        self._require_claims().held.discard(entry.key)
+        self._held.discard(entry.key)
 
     def record_facts(self, facts: Mapping[str, Any]) -> None:
         """Write a description of this worker's engine; later calls do so only if it has changed."""
@@ -212,27 +121,86 @@ class Journal(SubjectReader):
 
     def release(self, key: str) -> None:
         """Remove this worker's claim without a result; does nothing if there is none."""
-        self._require_claims().release(key)
+        if key not in self._held:
+            return
+        self._held.discard(key)
+        path = self._claims / key
+        with contextlib.suppress(OSError):
+            # If this worker was suspended for longer than a lease, another one may own the claim now.
+            owner = _read_claim(path)
+            if owner is None or f"{owner}{SUFFIX}" == self.own_file:
+                path.unlink()
 
     def release_all(self) -> None:
-        """Release all samples in progress; does nothing in a read-only journal."""
-        if self._claims is not None:
-            self._claims.release_all()
+        """Release all samples in progress, as far as possible."""
+        for key in tuple(self._held):
+            self.release(key)
 
     def close(self) -> None:
         self.release_all()
         self._lines.close()
 
-    def _require_claims(self) -> Claims:
-        if self._claims is None:
-            raise RuntimeError("Journal: read-only; only one with a Heartbeat may be written")
-        return self._claims
+    def _claim_first(self, keys: Sequence[str], at_most: int) -> list[str]:
+        existing = set(os.listdir(self._claims))
+        others = [key for key in keys if key in existing and key not in self._held]
+        checked = random.sample(others, min(CHECKED_CLAIMS, len(others)))
+        claimed: list[str] = []
+        for key in keys:
+            if len(claimed) >= at_most:
+                break
+            if key in self._held:
+                continue
+            is_free = key not in existing or (key in checked and self._free_if_dead(key))
+            if is_free and self._claim_one(key):
+                claimed.append(key)
+        return claimed
 
-    def _record_lost_claim(self, key: str, worker: str) -> None:
-        self._append(LostClaim(key=key, run=str(self.run), worker=worker))
+    def _claim_one(self, key: str) -> bool:
+        """Claim a sample; returns False if another worker was faster. Raises OSError."""
+        assert self.heartbeat is not None
+        try:
+            descriptor = os.open(self._claims / key, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
+        except FileExistsError:
+            return False
+        # Even if the name does not fit on the disk, the file is there and must be released.
+        self._held.add(key)
+        try:
+            write_all(descriptor, f"{self.heartbeat.name}\n".encode("ascii"))
+        finally:
+            os.close(descriptor)
+        return True
+
+    def _free_if_dead(self, key: str) -> bool:
+        """Remove the claim of a dead worker without a result; returns True if the sample is free now."""
+        path, worker = self._claims / key, self.heartbeat
+        assert worker is not None
+        try:
+            touched = path.stat().st_mtime_ns
+            owner = _read_claim(path)
+        except FileNotFoundError:
+            return True
+        except OSError:
+            return False
+        if owner is None:
+            # Its worker is still writing its name, or died right after it created the file.
+            if not worker.is_silent(f"{CLAIMS}/{key}", touched):
+                return False
+        elif not worker.is_dead(owner) or self.has_result(owner, key):
+            return False
+        elif worker.run_of(owner) == worker.run:
+            # Whoever finds the sample free must find this death in the journal too.
+            self._append(LostClaim(key=key, run=worker.run, worker=owner))
+        path.unlink(missing_ok=True)
+        return True
+
+    def _remove_all_claims(self) -> None:
+        """Remove the claims of all workers, as far as possible, when none of them is left."""
+        with contextlib.suppress(OSError):
+            for path in self._claims.iterdir():
+                if KEY.fullmatch(path.name):
+                    path.unlink(missing_ok=True)
 
     def _append(self, line: Line) -> None:
-        self._require_claims()
         data = encode_line(line)
         with self._writing():
             if not self._lines.is_open:
@@ -245,7 +213,7 @@ class Journal(SubjectReader):
 
     def _prepare(self) -> None:
         """Create the subject's directory; several workers may do so at once."""
-        make_directory(self.folder / CLAIMS)
+        make_directory(self._claims)
         path = self.folder / SUBJECT
         try:
             known = decode_record(path.read_bytes(), Subject)
@@ -258,6 +226,8 @@ class Journal(SubjectReader):
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
         """Release all claims if the file system fails, and raise a JournalError."""
+        if self.heartbeat is None:
+            raise RuntimeError("Journal: read-only; only one with a Heartbeat may be written")
         try:
             with journal_errors("write", self.directory):
                 yield
