@@ -92,7 +92,7 @@ def open_assistants(options: Options, replies: JudgeReplies, *, deadline: float 
     if options.nli_model is not None:
         from longctx.fixtures.engines.hf.entailment import NliModel  # loads torch
 
-        return Assistants(judge=judge, entails=NliModel(options.nli_model, device="cpu").entails)
+        return Assistants(judge=judge, entails=NliModel(options.nli_model).entails)
     return Assistants(judge=judge, entails=None if judge is None else judge.entails)
 
 

@@ -30,7 +30,7 @@ PAIRS = {
 def entailment_outputs() -> Iterator[Output]:
     """Yield, for every pair, the decision and a digest of everything that the model reads."""
     with TemporaryDirectory() as directory:
-        model = NliModel(str(save_writer(Path(directory))), device="cpu")
+        model = NliModel(str(save_writer(Path(directory))))
         for kind, (premise, claim) in PAIRS.items():
             yield Output(
                 name=f"writer: {kind}",
