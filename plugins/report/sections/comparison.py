@@ -2,13 +2,11 @@
 
 import os
 import shlex
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 
 from longctx.fixtures.outside_files import absolute
-from longctx.fixtures.records import CaseResult
 from longctx.fixtures.records.report import (
     CaseComparison,
     ComparedModel,
@@ -99,15 +97,16 @@ def _baseline_scores(measured: Measured) -> dict[str, dict[str, float]]:
 
     A length at which a case has no pair is left out.
     """
-    panels: dict[tuple[str, int], list[CaseResult | None]] = {}
+    panels: dict[tuple[str, int], list[float | None]] = {}
     for case in measured.scope.cases:
-        panels.setdefault((case.family, case.length), []).append(measured.results.get(case.id))
+        result = measured.results.get(case.id)
+        mean = fmean(result.baseline) if result is not None and result.baseline else None
+        panels.setdefault((case.family, case.length), []).append(mean)
     scores: dict[str, dict[str, float]] = {}
-    for (family, length), results in panels.items():
-        measured_results = [result for result in results if result is not None and result.baseline]
-        if len(measured_results) == len(results):
-            means = [fmean(result.baseline) for result in measured_results]
-            scores.setdefault(family, {})[str(length)] = to_points(fmean(means))
+    for (family, length), means in panels.items():
+        known = [mean for mean in means if mean is not None]
+        if len(known) == len(means):
+            scores.setdefault(family, {})[str(length)] = to_points(fmean(known))
     return scores
 
 
@@ -118,36 +117,31 @@ def comparison_notes(report: JsonReport) -> list[Note]:
         ended, known = report.run.ended_answers, report.run.answers_to_the_end
         counts = f"of {known} answers computed to their end, {ended} end by themselves"
         return notes("endings", [counts] if ended < known else [])
-    cases = regression.cases.values()
+    cases, baseline = regression.cases.values(), regression.baseline
     worse, better = sum(case.worse for case in cases), sum(case.better for case in cases)
     pairs = sum(case.pairs for case in cases)
     dropped = [case_id for case_id, case in regression.cases.items() if case.dropped]
-    texts = [
-        f"{regression.baseline.name}: {worse:,} worse, {better:,} better of {pairs:,} pairs; "
-        f"cases shown to be worse: {counted(dropped, MOST_DROPPED) or 'none'}"
-    ]
-    reasons = Counter(case.no_vote for case in cases if case.no_vote)
-    if reasons:
-        counts = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common())
-        compared = sum(bool(case.pairs) for case in cases)
-        texts.append(f"{reasons.total()} of {compared} cases do not tell the models apart: {counts}")
-    shown = notes("baseline", texts)
+    shown_worse = counted(dropped, MOST_DROPPED) or "none"
+    text = f"{worse:,} worse, {better:,} better of {pairs:,} pairs; cases shown to be worse: {shown_worse}"
+    shown = [Note(name="baseline", text=f"{baseline.name}: {text}")]
     if regression.differences is not None:
-        is_same = report.model.fingerprint == regression.baseline.fingerprint
+        is_same = report.model.fingerprint == baseline.fingerprint
         shown += notes("differs", [difference_text(regression.differences, is_same=is_same)])
     if regression.endings is not None:
         tone: Tone = "bad" if regression.endings.lost else ""
         shown.append(Note(name="endings", text=endings_text(regression.endings), tone=tone))
-    model, baseline = report.model.execution, regression.baseline.execution
-    if model and baseline:
-        names = [name for name in {**model, **baseline} if model.get(name) != baseline.get(name)]
-        # The settings of two engines cannot be compared.
-        names = ["engine"] if "engine" in names else names
-        values = [f"{name} {baseline.get(name, 'unset')}, not {model.get(name, 'unset')}" for name in names]
-        if values:
-            text = f"the baseline's answers were computed otherwise: {'; '.join(values)}"
-            shown.append(Note(name="otherwise", text=text, tone="warning"))
+    if report.model.execution and baseline.execution:
+        differing = _differing_settings(report.model.execution, baseline.execution)
+        texts = [f"the baseline's answers were computed otherwise: {differing}"] if differing else []
+        shown += notes("otherwise", texts, "warning")
     return shown
+
+
+def _differing_settings(model: Mapping[str, str], baseline: Mapping[str, str]) -> str:
+    names = [name for name in {**model, **baseline} if model.get(name) != baseline.get(name)]
+    # The settings of two engines cannot be compared.
+    names = ["engine"] if "engine" in names else names
+    return "; ".join(f"{name} {baseline.get(name, 'unset')}, not {model.get(name, 'unset')}" for name in names)
 
 
 def endings_text(endings: ReportEndings) -> str:
@@ -191,17 +185,18 @@ def _shown_difference(difference: ReportDifference) -> str:
 def difference_tables(document: JsonReport, regression: RegressionSummary) -> list[Table]:
     """Return the differences from the baseline by task and length, a table for each suite."""
     lengths = tested_lengths(document)
-    ids = {(case.task, case.length): case.id for case in document.cases}
+    ids: dict[str, dict[str, dict[int, str]]] = {}
+    for case in document.cases:
+        ids.setdefault(case.suite, {}).setdefault(case.task, {})[case.length] = case.id
     tables = []
-    for suite in dict.fromkeys(case.suite for case in document.cases):
+    for suite, tasks in ids.items():
         rows = []
-        for task in dict.fromkeys(case.task for case in document.cases if case.suite == suite):
-            compared = [regression.cases.get(ids.get((task, length), "")) for length in lengths]
-            cells = [_difference_cell(case, task, length) for case, length in zip(compared, lengths, strict=True)]
+        for task, by_length in tasks.items():
+            compared = {length: regression.cases.get(by_length.get(length, "")) for length in lengths}
+            cells = [_difference_cell(case, task, length) for length, case in compared.items()]
             rows.append(Row(name=task, cells=tuple(cells)))
-        tables.append(
-            Table(name=suite.upper(), corner="task", columns=tuple(map(short_length, lengths)), rows=tuple(rows))
-        )
+        columns = tuple(map(short_length, lengths))
+        tables.append(Table(name=suite.upper(), corner="task", columns=columns, rows=tuple(rows)))
     return tables
 
 

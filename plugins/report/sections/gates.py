@@ -308,7 +308,7 @@ def _compared(mean: float, required: float, length: int | None) -> str:
 
 def _effective_length_text(verdict: Verdict) -> str:
     findings = {at.length: at for at in verdict.by_length if at.length is not None}
-    threshold, needs = verdict.threshold or 0.0, f"needs at least {short_length(int(verdict.required))}"
+    needs, threshold = f"needs at least {short_length(int(verdict.required))}", verdict.threshold or 0.0
     if verdict.because == "missing length":
         return f"{needs}, the longest tested length is {short_length(max(findings))}"
     open_lengths = [short_length(length) for length, at in findings.items() if not at.is_settled]
@@ -316,30 +316,33 @@ def _effective_length_text(verdict: Verdict) -> str:
         return f"not decided at {', '.join(open_lengths)}; {needs} (mean above {threshold:g})"
     settled = {length: 100.0 if at.verdict == "pass" else 0.0 for length, at in findings.items()}
     text = f"reaches {shown_label(effective_length_label(settled, HALF))}, {needs}"
-    longest = effective_length(settled, HALF)
-    below = [at for length, at in findings.items() if at.is_below and length < (longest or 0)]
-    above = [at for length, at in findings.items() if at.verdict != "pass" and length > (longest or 0)]
-    failed = [at for at in (*below, *above) if at.measured is not None]
+    longest = effective_length(settled, HALF) or 0
+    failed = [at for at in verdict.by_length if at.measured is not None and _fails_at(at, longest)]
     if verdict.verdict == "fail" and failed:
         text += f": {_compared(failed[0].measured or 0.0, threshold, failed[0].length)}"
     else:
         text += f" (mean above {threshold:g})"
-    contiguous = contiguous_effective_length(settled, HALF)
+    contiguous = contiguous_effective_length(settled, HALF) or 0
     if contiguous != longest:
         up_to = f"up to {short_length(contiguous)} only" if contiguous else "at none of the shortest lengths"
         text += f"; not monotone: without a gap it passes {up_to}"
     return text + _possible_lengths(findings)
 
 
+def _fails_at(at: Verdict, longest: int) -> bool:
+    """Return True for a length that is shown to be too low below the longest one that passes, or fails above it."""
+    return at.is_below if (at.length or 0) < longest else at.verdict != "pass"
+
+
 def _possible_lengths(findings: Mapping[int, Verdict]) -> str:
     """Return between which lengths the model's own effective length is, if other samples may show another one."""
-    near = {length for length, at in findings.items() if at.of_model == "near"}
-    passed = {length for length, at in findings.items() if at.verdict == "pass"}
-    possible, passed = passed | near, passed - near
-    if max(possible, default=0) <= max(passed, default=0):
+    near = [length for length, at in findings.items() if at.of_model == "near"]
+    passed = [length for length, at in findings.items() if at.verdict == "pass" and at.of_model != "near"]
+    longest, surest = max(near, default=0), max(passed, default=0)
+    if longest <= surest:
         return ""
-    shortest = short_length(max(passed)) if passed else f"less than {short_length(min(findings))}"
-    return f"; the model's own length may be from {shortest} to {short_length(max(possible))}"
+    shortest = short_length(surest) if surest else f"less than {short_length(min(findings))}"
+    return f"; the model's own length may be from {shortest} to {short_length(longest)}"
 
 
 def shown_label(label: str | None) -> str:
