@@ -1,7 +1,7 @@
 """The run as a short Markdown page, for a pull request or a job's summary."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from longctx.fixtures.records.report import JsonReport
@@ -22,17 +22,15 @@ SIGNS = {"pass": "✅", "fail": "❌", "error": "⚠️", "undecided": "❔", "n
 
 def markdown(document: JsonReport) -> str:
     """Return the document as about 50 lines of Markdown."""
-    model, step, verdict = document.model, document.run.step, document.verdict or run_verdict(document)
-    shown_step = "" if step is None else f", step {step}"
-    reasons = [*verdict.reasons]
-    if len(reasons) > MOST_REASONS:
-        reasons[MOST_REASONS:] = [f"{len(reasons) - MOST_REASONS} more"]
-    parts = [
-        f"### {SIGNS[verdict.word]} Long context: {markdown_text(model.name, 80)}{shown_step}",
-        f"**{verdict.word}** (exit code {verdict.exit_code}): {_plain(verdict.counts)}",
-        _list(reasons),
-        f"Next: {_plain(verdict.next_step)}" if verdict.next_step else "",
-    ]
+    step, verdict = document.run.step, document.verdict or run_verdict(document)
+    name = markdown_text(document.model.name, 80)
+    title = name if step is None else f"{name}, step {step}"
+    reasons = [*verdict.reasons[:MOST_REASONS]]
+    if len(reasons) < len(verdict.reasons):
+        reasons.append(f"{len(verdict.reasons) - MOST_REASONS} more")
+    parts = [f"### {SIGNS[verdict.word]} Long context: {title}"]
+    parts.append(f"**{verdict.word}** (exit code {verdict.exit_code}): {_plain(verdict.counts)}")
+    parts += [_list(reasons), f"Next: {_plain(verdict.next_step)}" if verdict.next_step else ""]
     for topic in topics(document):
         parts.append(table(_summed(topic)) if isinstance(topic, Table) else _list(map(_note_text, topic)))
     if document.cases:
@@ -58,20 +56,28 @@ def table(content: Table) -> str:
         return ""
     has_samples = any(row.samples is not None for row in content.rows)
     head = [content.corner, *content.columns, *["samples"] * has_samples]
-    lines = [f"| {' | '.join(head)} |", f"{'| --- ' * len(head)}|"]
+    lines = [_line(head), _line(["---"] * len(head))]
     for row in content.rows:
         name = markdown_text(row.name, LONGEST_CELL)
-        cells = [f"**{name}**" if row.kind == "total" else name, *map(_cell, row.cells)]
-        lines.append(f"| {' | '.join([*cells, *[f'{row.samples}'] * has_samples])} |")
+        bold = "**" if row.kind == "total" else ""
+        samples = [f"{row.samples}"] * has_samples
+        lines.append(_line([f"{bold}{name}{bold}", *map(_cell, row.cells), *samples]))
     return "\n".join(lines)
 
 
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
 def _cell(cell: Cell) -> str:
-    rough = "\\~" if "rough" in cell.style else ""
-    bad = " ▼" if "bad" in cell.style else ""
-    sign = f"{SIGNS[cell.text]} " if cell.style.startswith("tag") else ""
-    interval = f" ({cell.interval})" if cell.interval else ""
-    return f"{sign}{rough}{markdown_text(cell.text, LONGEST_CELL)}{interval}{bad}"
+    text = markdown_text(cell.text, LONGEST_CELL)
+    if cell.style.startswith("tag"):
+        text = f"{SIGNS[cell.text]} {text}"
+    if "rough" in cell.style:
+        text = f"\\~{text}"
+    if cell.interval:
+        text = f"{text} ({cell.interval})"
+    return f"{text} ▼" if "bad" in cell.style else text
 
 
 def markdown_text(text: str, most: int) -> str:

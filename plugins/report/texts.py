@@ -1,14 +1,16 @@
 """The content of the files that a run and a comparison of finished results write alike."""
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
+from xml.etree import ElementTree
 
 import msgspec
-from msgspec import structs
+from msgspec import Struct, structs
 
 from longctx.fixtures.records import Case, Outcome
-from longctx.fixtures.records.report import JsonReport, ReportCase, ReportGate
+from longctx.fixtures.records.report import JsonReport
 from longctx.plugins.evidence.points import to_points
 from longctx.plugins.report.document import RunSummary
 
@@ -39,30 +41,31 @@ def report_text(flag: str, summary: RunSummary, document: JsonReport) -> str:
 
 def _junit(document: JsonReport) -> str:
     """Return a JUnit file with a test for every gate and case; all texts of the document must be visible."""
-    from xml.etree import ElementTree
-
     root = ElementTree.Element("testsuites")
     suite = ElementTree.SubElement(root, "testsuite", name="longctx gate", time=f"{document.run.seconds:.3f}")
-    tests: list[tuple[str, str, str, ReportGate | ReportCase]] = []
     for gate in document.gates:
         word: str = "not failed" if gate.verdict == "fail" else gate.verdict
         if gate.fails and word != "error":
             word = "fail"
-        tests.append((f"gate[{gate.name}]", word, gate.reason, gate))
+        _add_test(suite, f"gate[{gate.name}]", gate, OUTCOMES.get(word, "skipped"), gate.reason)
     for case in document.cases:
-        tests.append((case.id, case.verdict if case.fails else "pass", case.error or case.decided_by or "", case))
-    for name, word, reason, record in tests:
-        test = ElementTree.SubElement(suite, "testcase", classname="longctx.gate", name=name)
-        properties = ElementTree.SubElement(test, "properties")
-        for key, value in structs.asdict(record).items():
-            if isinstance(value, str | int | float):
-                ElementTree.SubElement(properties, "property", name=key, value=str(value))
-        if outcome := OUTCOMES.get(word, "skipped"):
-            ElementTree.SubElement(test, outcome, message=reason)
-    suite.set("tests", str(len(tests)))
-    for outcome, attribute in (("failure", "failures"), ("error", "errors"), ("skipped", "skipped")):
-        suite.set(attribute, str(len(suite.findall(f"testcase/{outcome}"))))
+        outcome = OUTCOMES.get(case.verdict, "skipped") if case.fails else ""
+        _add_test(suite, case.id, case, outcome, case.error or case.decided_by or "")
+    counts = Counter(element.tag for element in suite.iter())
+    tags = {"tests": "testcase", "failures": "failure", "errors": "error", "skipped": "skipped"}
+    for attribute, tag in tags.items():
+        suite.set(attribute, str(counts[tag]))
     return str(ElementTree.tostring(root, encoding="utf-8", xml_declaration=True), "utf-8")
+
+
+def _add_test(suite: ElementTree.Element, name: str, record: Struct, outcome: str, reason: str) -> None:
+    test = ElementTree.SubElement(suite, "testcase", classname="longctx.gate", name=name)
+    properties = ElementTree.SubElement(test, "properties")
+    for key, value in structs.asdict(record).items():
+        if isinstance(value, str | int | float):
+            ElementTree.SubElement(properties, "property", name=key, value=str(value))
+    if outcome:
+        ElementTree.SubElement(test, outcome, message=reason)
 
 
 def sample_lines(summary: RunSummary) -> Iterator[str]:
@@ -70,17 +73,17 @@ def sample_lines(summary: RunSummary) -> Iterator[str]:
     run, results = summary.run, summary.evaluation.measured.results
     checkpoint = run.checkpoint
     common = {"model": checkpoint.name, "fingerprint": checkpoint.fingerprint, "seed": run.options.seed}
-    for case in run.cases:
-        if case.id not in results:
-            continue
-        result = results[case.id]
+    for result in [results[case.id] for case in run.cases if case.id in results]:
         # The baseline may have been measured on fewer samples than the model.
-        pairs = zip(result.outcomes, result.baseline, strict=False)
-        scores = {outcome.index: to_points(score) for outcome, score in pairs}
+        scores = dict(
+            zip([outcome.index for outcome in result.outcomes], map(to_points, result.baseline), strict=False)
+        )
         answers = {answer.index: answer.text for answer in result.flipped}
         for outcome in sorted(result.outcomes, key=lambda outcome: outcome.index):
-            baseline = {"baseline_score": scores.get(outcome.index), "baseline_answer": answers.get(outcome.index)}
-            yield json.dumps({**common, **_record(case, outcome), **baseline}, allow_nan=False) + "\n"
+            line = common | _record(result.case, outcome)
+            line["baseline_score"] = scores.get(outcome.index)
+            line["baseline_answer"] = answers.get(outcome.index)
+            yield json.dumps(line, allow_nan=False) + "\n"
 
 
 def _record(case: Case, outcome: Outcome) -> dict[str, Any]:

@@ -81,24 +81,24 @@ class Mean:
 
 def means(document: JsonReport) -> list[Mean]:
     """Return all means that were measured at any length; a suite's total follows those of its parts."""
-    parts: list[tuple[str, Mapping[str, ByLength]]] = [("ruler", document.ruler.aspects)]
-    totals = {"ruler": ("mean", document.ruler.scores)}
-    if document.helmet is not None:
-        parts.append(("helmet", document.helmet.categories))
-        totals["helmet"] = ("average", document.helmet.average)
-    parts.append((FRONTIER, document.frontier.categories if document.frontier else {}))
-    # A category with one set has no mean of its own.
-    sets = {(case.suite, case.category, case.task) for case in document.cases}
-    sizes = Counter((suite, category) for suite, category, _ in sets)
+    ruler, helmet = document.ruler, document.helmet
+    found = _means_of("ruler", ruler.aspects)
+    found.append(Mean(suite="ruler", name="mean", scores=ruler.scores, is_total=True))
+    if helmet is not None:
+        found += _means_of("helmet", helmet.categories)
+        found.append(Mean(suite="helmet", name="average", scores=helmet.average, is_total=True))
+    if document.frontier is not None:
+        found += _means_of(FRONTIER, document.frontier.categories)
     for suite, categories in (document.question_sets or {}).items():
-        parts.append((suite, {name: scores for name, scores in categories.items() if sizes[suite, name] > 1}))
-    measured = []
-    for suite, categories in parts:
-        measured += [Mean(suite=suite, name=name, scores=scores) for name, scores in categories.items()]
-        if suite in totals:
-            name, scores = totals[suite]
-            measured.append(Mean(suite=suite, name=name, scores=scores, is_total=True))
-    return [mean for mean in measured if any(score is not None for score in mean.scores.values())]
+        for mean in _means_of(suite, categories):
+            sets = {case.task for case in document.cases if (case.suite, case.category) == (suite, mean.name)}
+            # A category with one set has no mean of its own.
+            found += [mean] if len(sets) > 1 else []
+    return [mean for mean in found if any(score is not None for score in mean.scores.values())]
+
+
+def _means_of(suite: str, categories: Mapping[str, ByLength]) -> list[Mean]:
+    return [Mean(suite=suite, name=name, scores=scores) for name, scores in categories.items()]
 
 
 def helmet(evaluation: Evaluation, run: RunFacts) -> HelmetSummary | None:
