@@ -20,9 +20,6 @@ LABEL_WIDTH = 7
 MOST_LINES = 8
 """The lines of one chart that colours and dashes tell apart; style.css has a class for each."""
 
-MOST_LABELS = 9
-"""The points of a line with more than this have no labels."""
-
 Values = tuple[float | None, ...]
 Interval = Sequence[float]
 
@@ -99,55 +96,43 @@ def value_axis(series: Series) -> Axis:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Point:
-    x: float
-    y: float
-    interval: tuple[float, float] | None
-    """The y coordinates of both ends of the value's interval."""
-    verdict: str
-    """The verdict on the value; `pass` without one."""
-    label: str
-    """The value as text; empty if the line has too many points for labels."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
-    name: str
-    points: tuple[Point, ...]
-    threshold: float | None
-    """The y coordinate of the threshold."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Chart:
     note: str
     """The text beside the heading."""
     axis: Axis
-    ticks: tuple[tuple[float, str], ...]
-    """The x coordinates of lengths or steps, each with its text."""
-    lines: tuple[Line, ...]
+    labels: Sequence[str]
+    """The lengths or steps, from left to right."""
+    lines: Sequence[Series]
     table: Table
     """The values and intervals at every length or step; its name is the heading."""
+
+    def x(self, place: int) -> float:
+        return round(WIDTH / len(self.labels) * (place + 0.5), 1)
+
+    @property
+    def label_distance(self) -> int:
+        """The number of places from one label that is written to the next, so that they do not overlap."""
+        longest = max(map(len, self.labels))
+        return math.ceil(len(self.labels) * longest * LABEL_WIDTH / WIDTH)
 
 
 def chart(name: str, group: Sequence[Series], labels: Sequence[str], axis: Axis = SCORES, note: str = "") -> Chart:
     """Return a chart with a line for each series."""
-    places = _places(len(labels))
     rows = []
     for place, label in enumerate(labels):
-        cells = [_cell(axis, series, place) for series in group]
-        rows.append(Row(name=label, cells=tuple(cells)))
+        rows.append(Row(name=label, cells=tuple(_cell(axis, series, place) for series in group)))
     columns = tuple(series.name for series in group)
-    longest = max(map(len, labels), default=1)
-    every = math.ceil(len(labels) * longest * LABEL_WIDTH / WIDTH) or 1
-    ticks = [*zip(places, labels, strict=True)]
-    return Chart(
-        note=note,
-        axis=axis,
-        ticks=tuple(ticks[::every]),
-        lines=tuple(_line(series, places, axis) for series in group),
-        table=Table(name=name, corner="at", columns=columns, rows=tuple(rows)),
-    )
+    table = Table(name=name, corner="at", columns=columns, rows=tuple(rows))
+    return Chart(note=note, axis=axis, labels=labels, lines=group, table=table)
+
+
+def _cell(axis: Axis, series: Series, place: int) -> Cell:
+    value, interval = series.values[place], series.interval(place)
+    text = "-" if value is None else axis.label(value)
+    if interval is None:
+        return Cell(text=text)
+    low, high = map(axis.label, interval)
+    return Cell(text=text, interval=f"{low} to {high}")
 
 
 def score_charts(series: Sequence[Series], labels: Sequence[str]) -> list[Chart]:
@@ -158,33 +143,3 @@ def score_charts(series: Sequence[Series], labels: Sequence[str]) -> list[Chart]
         if one.is_measured:
             charts.append(chart(one.name, [one], labels, note=note))
     return charts
-
-
-def _cell(axis: Axis, series: Series, place: int) -> Cell:
-    value, interval = series.values[place], series.interval(place)
-    ends = "" if interval is None else f"{axis.label(interval[0])} to {axis.label(interval[1])}"
-    return Cell(text="-" if value is None else axis.label(value), interval=ends)
-
-
-def _line(series: Series, places: Sequence[float], axis: Axis) -> Line:
-    is_labelled = len(places) <= MOST_LABELS
-    points = []
-    for place, value in enumerate(series.values):
-        if value is None:
-            continue
-        ends = series.interval(place)
-        verdict = series.verdicts[place] if series.verdicts else None
-        points.append(Point(
-            x=places[place],
-            y=axis.y(value),
-            interval=None if ends is None else (axis.y(ends[1]), axis.y(ends[0])),
-            verdict=verdict or "pass",
-            label=axis.label(value) if is_labelled else "",
-        ))  # fmt: skip
-    threshold = None if series.threshold is None else axis.y(series.threshold)
-    return Line(name=series.name, points=tuple(points), threshold=threshold)
-
-
-def _places(count: int) -> list[float]:
-    spacing = WIDTH / max(1, count)
-    return [round(spacing * (index + 0.5), 1) for index in range(count)]
