@@ -203,7 +203,7 @@ def steps_page(
 
 def step_charts(reports: Sequence[StepReport]) -> dict[str, Any]:
     """Return the charts and the table of gates of a page over steps, which a watch shows too."""
-    labels = [_short_step(report.step) for report in reports]
+    labels = [f"{report.step:,}" for report in reports]
     by_report = _blocking_gates(reports)
     rows = []
     for name in _names(by_report):
@@ -243,14 +243,6 @@ def _report_table(reports: Sequence[StepReport], folder: Path | None) -> Table:
         rows.append(Row(name=f"{report.step:,}", cells=cells))
     columns = ("effective length", "blocking gates", "model", "page")
     return Table(name="Reports by step", corner="step", columns=columns, rows=tuple(rows))
-
-
-def _short_step(step: int) -> str:
-    """Return a step with a unit where that is exact: 1000 is 1k, 1500 is 1.5k, 1234 stays."""
-    for unit, size in (("M", 1_000_000), ("k", 1_000)):
-        if step >= size and step * 10 % size == 0:
-            return f"{step / size:g}{unit}"
-    return str(step)
 
 
 def common_means(by_report: Sequence[ByLength]) -> list[float | None]:

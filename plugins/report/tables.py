@@ -55,7 +55,6 @@ class Note:
     name: str = ""
     """The word that stands before the text in the terminal."""
     tone: Tone = ""
-    is_bold: bool = False
 
 
 def notes(name: str, texts: Iterable[str], tone: Tone = "") -> list[Note]:

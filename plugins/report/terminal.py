@@ -36,7 +36,7 @@ def verdict_lines(verdict: ReportVerdict, columns: int = COLUMNS) -> list[Line]:
     """Return the end of a summary: the verdict, its first reason, and the next step."""
     tone = verdict_tone(verdict.word)
     head = f"{verdict.word} (exit code {verdict.exit_code}): {verdict.counts}"
-    shown = [Note(name="verdict", text=head, tone=tone, is_bold=True)]
+    shown = [Note(name="verdict", text=head, tone=tone)]
     if verdict.reasons:
         first, *others = verdict.reasons
         more = f"; and {plural(len(others), 'reason', 'reasons')} above" if others else ""
@@ -57,7 +57,7 @@ def inspection_lines(inspections: Sequence[Inspection]) -> list[Line]:
     least = min(inspection.min_fill for inspection in inspections)
     head = f"{len(inspections)} cases, {samples} samples: {len(broken) or 'no'} cases with problems"
     shown = [
-        Note(name="preflight", text=head, tone="bad" if broken else "good", is_bold=True),
+        Note(name="preflight", text=head, tone="bad" if broken else "good"),
         Note(name="fill", text=f"at least {least:.3f} of the length"),
     ]
     for inspection in broken:
@@ -70,8 +70,6 @@ def note_lines(shown: Sequence[Note]) -> list[Line]:
     lines = []
     for note in shown:
         markup = {COLOURS[note.tone]: True} if note.tone else {}
-        if note.is_bold:
-            markup["bold"] = True
         # A line break within a text could otherwise pass for a line of the summary.
         lines.append((visible_line(f"{note.name:<{INDENT}}{note.text}"), markup))
     return lines

@@ -1,5 +1,6 @@
 """Reports of which a test states only what it is about."""
 
+import json
 from collections.abc import Mapping
 from functools import cache
 from typing import Any
@@ -8,6 +9,12 @@ import msgspec
 from msgspec import inspect
 
 from longctx.fixtures.records.report import JsonReport
+
+
+def report_data(report: JsonReport) -> dict[str, Any]:
+    """Return a report as plain dicts and lists, as JSON has them."""
+    data: dict[str, Any] = json.loads(json.dumps(msgspec.to_builtins(report)))
+    return data
 
 
 def report_of(parts: Mapping[str, Any]) -> JsonReport:

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from longctx.fixtures.calibration import build, parse_spec
-from longctx.fixtures.records.report import report_data
 from longctx.plugins.report.document import document
 from tests.helpers.preloaded import preloaded
 from tests.helpers.recipes import write_program
+from tests.helpers.report_records import report_data
 from tests.helpers.reports import run_summary
 from tests.helpers.servers import served_needles
 

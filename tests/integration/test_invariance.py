@@ -5,9 +5,10 @@ import re
 import subprocess
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from longctx.fixtures.records.report import report_from
+from longctx.fixtures.records.report import JsonReport
 from longctx.plugins.report.sections.engine import failed_properties
 from tests.helpers.paths import REPOSITORY
 from tests.helpers.preloaded import preloaded
@@ -42,7 +43,9 @@ def test_a_fault_that_no_score_shows_fails_its_properties_in_every_report(
     line = next(line for line in run.output.splitlines() if line.startswith("invariance warm: fail: "))
     assert "niah_single_2 of 1024 tokens, 0: token 2 of the answer" in line
     assert 'id="invariance"' in (run.folder / "report.html").read_text()
-    assert [line.split(":")[1].strip() for line in failed_properties(report_from(run.report))] == ["warm"]
+    assert [line.split(":")[1].strip() for line in failed_properties(msgspec.convert(run.report, JsonReport))] == [
+        "warm"
+    ]
 
 
 def test_a_server_that_forgets_its_prompts_in_the_cache_fails_its_properties(

@@ -1,7 +1,6 @@
 """The head of every report: the facts of the model, and RULER's effective length."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from longctx.fixtures.records.report import RESULT_FILES, JsonReport, ReportGate, ReportModel, RulerSummary
 from longctx.plugins.config.run_facts import RunFacts
@@ -13,9 +12,10 @@ from longctx.plugins.evidence.effective_length import (
 )
 from longctx.plugins.report.charts import Series, series_of
 from longctx.plugins.report.sections.gates import shown_label
-from longctx.plugins.report.tables import Note, counted, short_length
+from longctx.plugins.report.sections.suites import scores_by_length
+from longctx.plugins.report.tables import Note, counted, notes, short_length
 from longctx.plugins.verdicts.evaluate import HALF, settled_scores
-from longctx.plugins.verdicts.evaluation import Evaluation, FindingsByLength
+from longctx.plugins.verdicts.evaluation import Evaluation
 
 MADE_OF = {
     "adapter": "merged from the adapter",
@@ -37,24 +37,24 @@ def ruler_summary(run: RunFacts, evaluation: Evaluation) -> RulerSummary:
     settled = settled_scores(findings)
     # The note names the texts of the yardstick if this run reads others, and warns about its choice.
     generated = [case for case in scope.cases if case.task in TEXT_TASKS and case.source == "archive"]
-    notes = [run.yardstick_warning] if run.yardstick_warning else []
+    doubts = [run.yardstick_warning] if run.yardstick_warning else []
     if run.yardstick is not None and run.yardstick.texts and generated:
-        notes.insert(0, f"measured on {run.yardstick.texts}; this run reads generated text")
+        doubts.insert(0, f"measured on {run.yardstick.texts}; this run reads generated text")
     return RulerSummary(
         threshold=scope.reference.scores["mean"],
         threshold_source=scope.reference.source,
-        scores=_scores_by_length(findings),
+        scores=scores_by_length(findings),
         intervals={str(length): finding.interval for length, finding in findings.items()},
         model_intervals={str(length): finding.model_interval for length, finding in findings.items()},
         verdicts={str(length): finding.verdict for length, finding in findings.items()},
-        aspects={aspect: _scores_by_length(by_length) for aspect, by_length in evaluation.aspects.items()},
+        aspects={aspect: scores_by_length(by_length) for aspect, by_length in evaluation.aspects.items()},
         effective_length=effective_length(settled, HALF) if settled else None,
         effective_length_label=effective_length_label(settled, HALF) if settled else None,
         contiguous_effective_length=contiguous_effective_length(settled, HALF) if settled else None,
         claimed_length=scope.claimed_length,
         wavg_inc=weighted_average(scores, rising=True) if is_complete else None,
         wavg_dec=weighted_average(scores, rising=False) if is_complete else None,
-        threshold_note="; ".join(notes),
+        threshold_note="; ".join(doubts),
     )
 
 
@@ -73,10 +73,6 @@ def model_facts(model: ReportModel) -> list[str]:
     return [fact for fact in known if fact]
 
 
-def _scores_by_length(findings: FindingsByLength) -> dict[str, float | None]:
-    return {str(length): finding.measured for length, finding in findings.items()}
-
-
 def _deciding_gate(document: JsonReport) -> ReportGate | None:
     """Return the blocking gate on an effective length whose result differs from RULER's; None if there is none.
 
@@ -89,59 +85,52 @@ def _deciding_gate(document: JsonReport) -> ReportGate | None:
     return None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EffectiveLength:
-    """The effective length as reports show it: a gate's on its own tasks, or else RULER's."""
+def effective_length_of(document: JsonReport) -> tuple[str, str] | None:
+    """Return the effective length, and what it rests on with the claimed length: a gate's on its own tasks, or RULER's.
 
-    text: str
-    """The length, or at which lengths it is undecided."""
-    context: str
-    """The tasks and the threshold that it rests on, and the claimed length."""
-    notes: tuple[Note, ...] = ()
-    """The source of the threshold, how far it fits the run, and the weighted averages."""
-
-
-def effective_length_of(document: JsonReport) -> EffectiveLength | None:
-    """Return the effective length; None for a run that did not measure what one needs: all RULER tasks everywhere."""
+    Returns None for a run that did not measure what RULER's needs: all its tasks everywhere.
+    """
     ruler, gate = document.ruler, _deciding_gate(document)
     claimed = f"claimed {short_length(ruler.claimed_length)} (RULER mean above {ruler.threshold:g})"
-    of_ruler = None if ruler.effective_length_label is None else shown_label(ruler.effective_length_label)
+    of_ruler = ruler.effective_length_label and shown_label(ruler.effective_length_label)
     if gate is not None:
         text = "none" if gate.measured is None else short_length(int(gate.measured))
         others = f"{of_ruler} on all RULER tasks, " if of_ruler else ""
-        return EffectiveLength(text=text, context=f"on the tasks of gate {gate.name}, {others}{claimed}")
+        return text, f"on the tasks of gate {gate.name}, {others}{claimed}"
     if of_ruler:
-        return EffectiveLength(text=of_ruler, context=claimed, notes=tuple(_threshold_notes(ruler)))
+        return of_ruler, claimed
     undecided = [short_length(int(length)) for length, verdict in ruler.verdicts.items() if verdict == "undecided"]
     if not undecided or not set(ruler.verdicts.values()) <= {"pass", "fail", "undecided"}:
         return None
-    return EffectiveLength(text=f"undecided at {', '.join(undecided)}", context=claimed)
+    return f"undecided at {', '.join(undecided)}", claimed
 
 
 def model_notes(document: JsonReport) -> list[Note]:
     """Return the model, its effective length or the claimed one, and what a calibration checkpoint solves."""
-    model, length = document.model, effective_length_of(document)
+    model, ruler, length = document.model, document.ruler, effective_length_of(document)
     shown = [Note(name="model", text=f"{model.name} ({', '.join(model_facts(model))})")]
     if length is not None:
-        shown.append(Note(name="effective", text=f"{length.text}, {length.context}", is_bold=True))
-        shown += length.notes
+        shown += notes("effective", [", ".join(length), *_threshold_texts(ruler)])
     elif not document.is_of_files:
-        shown.append(Note(name="claimed", text=short_length(document.ruler.claimed_length)))
+        shown.append(Note(name="claimed", text=short_length(ruler.claimed_length)))
     if model.calibration:
         solved = counted(model.solved_tasks, MOST_SOLVED)
         shown.append(Note(name="calibrated", text=f"solves {solved} by construction, and no other task"))
     return shown
 
 
-def _threshold_notes(ruler: RulerSummary) -> Iterator[Note]:
-    yield Note(text=f"threshold: {ruler.threshold_source}")
+def _threshold_texts(ruler: RulerSummary) -> Iterator[str]:
+    """Yield the source of the threshold, how far it fits the run, and the weighted averages."""
+    if ruler.effective_length_label is None:
+        return
+    yield f"threshold: {ruler.threshold_source}"
     if ruler.threshold_note:
-        yield Note(text=ruler.threshold_note)
+        yield ruler.threshold_note
     if ruler.contiguous_effective_length != ruler.effective_length:
         contiguous = short_length(ruler.contiguous_effective_length) if ruler.contiguous_effective_length else "none"
-        yield Note(text=f"not monotone: all lengths pass only up to {contiguous}", tone="warning")
+        yield f"not monotone: all lengths pass only up to {contiguous}"
     if ruler.wavg_inc is not None:
-        yield Note(text=f"weighted averages: {ruler.wavg_inc:.1f} (inc), {ruler.wavg_dec:.1f} (dec)")
+        yield f"weighted averages: {ruler.wavg_inc:.1f} (inc), {ruler.wavg_dec:.1f} (dec)"
 
 
 def ruler_series(evaluation: Evaluation) -> tuple[Series, ...]:

@@ -33,7 +33,7 @@ from longctx.plugins.evidence.points import to_points
 from longctx.plugins.report.tables import Note, counted, notes, short_length, shown_interval, shown_number
 from longctx.plugins.thresholds.records import CATEGORIES
 from longctx.plugins.verdicts.evaluate import Measured
-from longctx.plugins.verdicts.evaluation import Evaluation
+from longctx.plugins.verdicts.evaluation import Evaluation, FindingsByLength
 
 ScoresByPlace = Mapping[tuple[str, int], float | None]
 """Scores by task and length."""
@@ -114,7 +114,7 @@ def helmet(evaluation: Evaluation, run: RunFacts) -> HelmetSummary | None:
     lengths = [str(length) for length in measured.scope.lengths]
     scores, intervals = dict[str, ByLength](), dict[str, IntervalsByLength]()
     for category, findings in evaluation.categories.items():
-        scores[category] = {str(length): finding.measured for length, finding in findings.items()}
+        scores[category] = scores_by_length(findings)
         intervals[category] = {str(length): finding.interval for length, finding in findings.items()}
     datasets: dict[str, dict[str, float | None]] = {}
     missing: dict[str, dict[str, dict[str, str]]] = {}
@@ -136,6 +136,10 @@ def helmet(evaluation: Evaluation, run: RunFacts) -> HelmetSummary | None:
         sources={case.task: case.source for case in cases if case.id not in run.unavailable},
         missing=missing,
     )
+
+
+def scores_by_length(findings: FindingsByLength) -> dict[str, float | None]:
+    return {str(length): finding.measured for length, finding in findings.items()}
 
 
 def _lacking(measured: Measured, case: Case, unavailable: Mapping[str, str]) -> str:

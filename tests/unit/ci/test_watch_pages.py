@@ -13,9 +13,8 @@ from longctx.ci.watch.alert_text import AlertText, write_index
 from longctx.ci.watch.alerts import find_alerts
 from longctx.ci.watch.history import Search, Verdict, WatchedCheckpoint
 from longctx.ci.watch.outcomes import PanelScore
-from longctx.fixtures.records.report import report_data
 from tests.helpers.pages import tables_of
-from tests.helpers.report_records import report_of
+from tests.helpers.report_records import report_data, report_of
 from tests.helpers.watched import measured
 
 SUITE = SuiteOptions(given=(), checks_engine=False, seed_by_step=False, confidence=0.99, drop_points=2)

@@ -11,12 +11,12 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from longctx.cli import main
-from longctx.fixtures.records.report import JsonReport, report_data
+from longctx.fixtures.records.report import JsonReport
 from longctx.plugins.report.document import document
 from longctx.plugins.report.history import correlation, ranking
 from longctx.plugins.thresholds.records import CATEGORIES
 from tests.helpers.pages import tables_of
-from tests.helpers.report_records import report_of
+from tests.helpers.report_records import report_data, report_of
 from tests.helpers.reports import run_summary
 
 SCORES = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=4, max_size=12)

@@ -9,7 +9,7 @@ from jsonschema import Draft202012Validator
 from msgspec.structs import replace
 
 from longctx.ci.history_command import main
-from longctx.fixtures.records.report import JsonReport, report_data
+from longctx.fixtures.records.report import JsonReport
 from longctx.fixtures.records.report_parts import LikelihoodPanel, LikelihoodSummary, LikelihoodTokens, MeanEstimate
 from longctx.plugins.report.document import document
 from longctx.plugins.report.history import (
@@ -23,6 +23,7 @@ from longctx.plugins.report.history import (
 )
 from longctx.plugins.report.scalars import ScalarsError, check_extra, scalars, write_tensorboard
 from tests.helpers.pages import tables_of
+from tests.helpers.report_records import report_data
 from tests.helpers.reports import run_summary
 from tests.helpers.runs import SCHEMA
 

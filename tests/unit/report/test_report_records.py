@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from longctx.fixtures.records.report import parse_report, report_data
+from longctx.fixtures.records.report import parse_report
 from longctx.plugins.report.document import document
 from tests.fuzz.mutations import mutate_json
 from tests.golden.report_schema import SCHEMA_FILE, schema_text
 from tests.helpers.paths import REPOSITORY
+from tests.helpers.report_records import report_data
 from tests.helpers.reports import run_summary
 
 # Reads the report of standard input in several threads of a fresh process at once.

@@ -13,7 +13,7 @@ from msgspec import structs, to_builtins
 
 from longctx.fixtures.cases import plan
 from longctx.fixtures.records import Case, CaseResult, FailureKind, Score
-from longctx.fixtures.records.report import JsonReport, report_data
+from longctx.fixtures.records.report import JsonReport
 from longctx.fixtures.tasks.questions.read_tasks import SHIPPED
 from longctx.fixtures.tasks.ruler.configured import read_ruler
 from longctx.plugins.report.document import document, part_means
@@ -35,6 +35,7 @@ from longctx.plugins.verdicts.evaluate import Measured
 from longctx.plugins.verdicts.evaluation import evaluate
 from longctx.plugins.verdicts.panels import Panel
 from tests.helpers.outcomes import outcome_of
+from tests.helpers.report_records import report_data
 from tests.helpers.report_records import report_of as report_from_parts
 from tests.helpers.reports import options_of, run_summary
 from tests.helpers.tiny_tokenizers import GENERATED
