@@ -136,15 +136,6 @@ def test_a_vocabulary_that_was_cut_below_the_tokenizer_is_refused(tmp_path: Path
     assert re.search(r"the tokenizer has \d+ ordinary tokens, but vocab_size is 200", line), line
 
 
-@pytest.mark.parametrize(("stated", "is_warned"), [(2048, True), (4096, False), (8192, False)])
-def test_yarn_beyond_the_stated_length_gets_a_warning(stated: int, is_warned: bool, tmp_path: Path) -> None:
-    path = save_model(TIED, tmp_path / "model")
-    yarn = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 1024, "rope_theta": 10000.0}
-    edit_json(path / "config.json", rope_parameters=yarn, max_position_embeddings=stated)
-    warning = read_checkpoint(str(path)).warning or ""
-    assert ("yarn reaches 4096 tokens (factor 4 x 1024), but max_position_embeddings is 2048" in warning) == is_warned
-
-
 WRITTEN = torch.arange(1, 20_001, dtype=torch.float32).reshape(100, 200)
 ONE_DIFFERENT = torch.zeros(100, 200)
 ONE_DIFFERENT[73, 45] = 1.0
