@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Literal
 
 from longctx.fixtures.records import Case
-from longctx.fixtures.seeding import stable_hashes
+from longctx.fixtures.seeding import stable_hash
 from longctx.plugins.evidence.clusters import ClusteredQueue, SampleRef, cluster_of
 from longctx.plugins.evidence.sequential import (
     MAX_CLUSTERS_AHEAD,
@@ -129,10 +129,10 @@ class Panel:
         ranked = []
         for case in self.cases.values():
             rate = rates.get(case.id, 1.0)
-            clusters = [index // case.group for index in case.planned]
-            # Uniformly random numbers, the same for a cluster that two tasks share.
-            numbers = stable_hashes(clusters, "queue", self._seed, case.samples_of or case.task, case.length)
-            for index, number in zip(case.planned, numbers, strict=True):
+            task = case.samples_of or case.task
+            for index in case.planned:
+                # A uniformly random number, the same for a cluster that two tasks share.
+                number = stable_hash("queue", self._seed, task, case.length, index // case.group)
                 arrival = -math.log((2**64 - number) / 2**64) / rate
                 ranked.append((arrival, number, case.id, index))
         ranked.sort()
