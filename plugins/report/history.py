@@ -17,9 +17,9 @@ from longctx.fixtures.cli import output_problem
 from longctx.fixtures.outside_files import absolute, read_outside
 from longctx.fixtures.records import family_of
 from longctx.fixtures.records.report import REPORT_SCHEMA, JsonReport, ReportCase, ReportGate, parse_report
-from longctx.fixtures.records.report_parts import ByLength, MeanEstimate
+from longctx.fixtures.records.report_parts import ByLength
 from longctx.fixtures.shown_text import one_line, visible, visible_data
-from longctx.plugins.report.charts import SCORES, Chart, Series, chart, score_charts, series_of, value_axis
+from longctx.plugins.report.charts import Series, chart, score_charts, series_of, value_axis
 from longctx.plugins.report.html.page import render
 from longctx.plugins.report.sections.gates import shown_label
 from longctx.plugins.report.sections.suites import means
@@ -145,30 +145,16 @@ def _means_by_name(document: JsonReport) -> dict[str, ByLength]:
 
 
 def gate_tracks(reports: Sequence[StepReport]) -> list[Series]:
-    """Return the values of every blocking gate that has no chart of another kind, with the value that it requires."""
+    """Return the values of every blocking gate but those on an effective length, with the value that it requires."""
     by_report = _blocking_gates(reports)
     tracks = []
     for name in _names(by_report):
         gates = [gates_of_step.get(name) for gates_of_step in by_report]
         last = [gate for gate in gates if gate is not None][-1]
         track = series_of(name, gates, threshold=last.required)
-        if track.is_measured and last.kind not in ("effective_length", "likelihood"):
+        if track.is_measured and last.kind != "effective_length":
             tracks.append(track)
     return tracks
-
-
-def likelihood_tracks(reports: Sequence[StepReport]) -> list[Series]:
-    """Return the gain in nats and the recovery in points of every family at every length."""
-    by_report: list[dict[str, MeanEstimate | None]] = []
-    for report in reports:
-        likelihood, estimates = report.document.likelihood, dict[str, MeanEstimate | None]()
-        for panel in likelihood.panels if likelihood else ():
-            place = short_length(panel.length)
-            estimates[f"{panel.family} gain at {place}"] = panel.gain
-            estimates[f"{panel.family} recovery at {place}"] = panel.recovery
-        by_report.append(estimates)
-    tracks = [series_of(name, [one.get(name) for one in by_report], "mean") for name in _names(by_report)]
-    return [track for track in tracks if track.is_measured]
 
 
 def _blocking_gates(reports: Sequence[StepReport]) -> list[dict[str, ReportGate]]:
@@ -210,18 +196,12 @@ def step_charts(reports: Sequence[StepReport]) -> dict[str, Any]:
         gates = [gates_of_step.get(name) for gates_of_step in by_report]
         cells = [Cell() if gate is None else verdict_cell(gate.verdict) for gate in gates]
         rows.append(Row(name=name, cells=tuple(cells)))
-    likelihoods, gate_charts = list[Chart](), list[Chart]()
-    for track in likelihood_tracks(reports):
-        note = "in nats per token" if " gain at " in track.name else "0 to 100; it screens, answers decide"
-        likelihoods.append(chart(track.name, [track], labels, value_axis(track), note))
+    gate_charts = []
     for track in gate_tracks(reports):
-        is_loss = track.threshold is not None and track.threshold < 0
-        axis = value_axis(track) if is_loss else SCORES
-        gate_charts.append(chart(track.name, [track], labels, axis, f"requires {track.threshold:g}"))
+        gate_charts.append(chart(track.name, [track], labels, value_axis(track), f"requires {track.threshold:g}"))
     return {
         "steps": labels,
         "means": score_charts(mean_tracks(reports), labels),
-        "likelihoods": likelihoods,
         "gate_charts": gate_charts,
         "gates": Table(name="Blocking gates by step", corner="gate", columns=tuple(labels), rows=tuple(rows)),
     }
