@@ -22,6 +22,7 @@ from longctx.fixtures.shown_text import one_line, visible, visible_data
 from longctx.plugins.report.charts import Series, chart, score_charts, series_of, value_axis
 from longctx.plugins.report.html.page import render
 from longctx.plugins.report.sections.gates import shown_label
+from longctx.plugins.report.sections.scores import TITLES
 from longctx.plugins.report.sections.suites import means
 from longctx.plugins.report.tables import (
     Cell,
@@ -35,7 +36,6 @@ from longctx.plugins.report.tables import (
     verdict_cell,
 )
 
-RULER, HELMET = "RULER", "HELMET"
 FEWEST_CHECKPOINTS = 4
 NORMAL_95 = 1.959964
 SHOWN_NAME = 40
@@ -334,34 +334,25 @@ Standings = Mapping[int, Standing]
 
 
 def ranking(documents: Sequence[JsonReport]) -> list[Table]:
-    """Return the models by their plain averages over lengths (RULER, Table 3; HELMET, Table 9).
+    """Return a table for each suite with the models by their plain averages over lengths (RULER, Table 3).
 
-    A rank is a range where the intervals do not tell models apart. Without RULER's and HELMET's means the average is
-    over the cases that all reports have. Raises HistoryError without a common case.
+    The averages are over the cases that all reports have. A rank is a range where the intervals do not tell models
+    apart. Raises HistoryError without a common case.
     """
-    rulers, helmets, others = list[Standings](), list[Standings](), list[Standings]()
+    scored = []
     for document in documents:
-        rulers.append(_suite_standings(document, "ruler", document.ruler.scores))
-        helmets.append(_suite_standings(document, "helmet", document.helmet.average if document.helmet else {}))
-    tables = [*_ranked(RULER, documents, rulers), *_ranked(HELMET, documents, helmets)]
-    if tables:
-        return tables
-    scored = [{case.id for case in document.cases if case.score is not None} for document in documents]
-    common = set.intersection(*scored)
-    for document in documents:
-        others.append(_standings([case for case in document.cases if case.id in common]))
-    tables = _ranked("common cases", documents, others)
+        scored.append({case.id: case for case in document.cases if case.score is not None})
+    common = [case for case_id, case in scored[0].items() if all(case_id in cases for cases in scored)]
+    tables = []
+    for suite in dict.fromkeys(case.suite for case in common):
+        ids = [case.id for case in common if case.suite == suite]
+        by_document = [_standings([cases[case_id] for case_id in ids]) for cases in scored]
+        tables.append(_ranked(TITLES.get(suite, suite), documents, by_document))
     if not tables:
         raise HistoryError(
             "the reports have no case with a score in common; give reports of the same tasks and lengths"
         )
     return tables
-
-
-def _suite_standings(document: JsonReport, suite: str, scores: ByLength) -> Standings:
-    """Return the standings at the lengths where the mean of the suite is known."""
-    cases = [case for case in document.cases if case.suite == suite]
-    return _standings([case for case in cases if scores.get(str(case.length)) is not None])
 
 
 def _standings(cases: Sequence[ReportCase]) -> Standings:
@@ -397,11 +388,8 @@ def _over_lengths(parts: Sequence[Standing]) -> Standing:
     )
 
 
-def _ranked(name: str, documents: Sequence[JsonReport], by_document: Sequence[Standings]) -> list[Table]:
-    """Return a table of the models by rank; none without a common length."""
-    lengths = sorted(frozenset.intersection(*map(frozenset, by_document)))
-    if not lengths:
-        return []
+def _ranked(name: str, documents: Sequence[JsonReport], by_document: Sequence[Standings]) -> Table:
+    lengths = sorted(by_document[0])
     standings = [_over_lengths([own[length] for length in lengths]) for own in by_document]
     rows = []
     for place in sorted(range(len(documents)), key=lambda place: -standings[place].average):
@@ -413,7 +401,7 @@ def _ranked(name: str, documents: Sequence[JsonReport], by_document: Sequence[St
         rank = f"{first}" if first == last else f"{first} to {last}"
         rows.append(text_row(shown_name(documents[place]), *scores, f"{own.average:.1f} ({interval})", rank))
     columns = (*map(short_length, lengths), "average", "rank")
-    return [Table(name=name, corner=name, columns=columns, rows=tuple(rows))]
+    return Table(name=name, corner=name, columns=columns, rows=tuple(rows))
 
 
 def differing_questions(documents: Sequence[JsonReport]) -> list[str]:

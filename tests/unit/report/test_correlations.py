@@ -104,14 +104,14 @@ def test_reports_of_parts_of_the_suites_say_what_is_left_out(tmp_path: Path) -> 
     assert "two scores that all reports have" in page
 
 
-def ruler_report(name: str, scores: Mapping[str, float], half: float, *, is_whole: bool = True) -> JsonReport:
+def ruler_report(name: str, scores: Mapping[str, float], half: float) -> JsonReport:
     """Return a report of one task of RULER, whose intervals reach so far on each side."""
     cases = []
     for length, score in scores.items():
         interval = (max(0.0, score - half), min(100.0, score + half))
         case = {"id": f"test_ruler[vt-{length}]", "suite": "ruler", "task": "vt", "length": int(length)}
         cases.append({**case, "score": score, "interval": interval})
-    return report_of({"model": {"name": name}, "cases": cases, "ruler": {"scores": scores if is_whole else {}}})
+    return report_of({"model": {"name": name}, "cases": cases})
 
 
 @pytest.mark.parametrize(("half", "ranks"), [
@@ -120,13 +120,12 @@ def ruler_report(name: str, scores: Mapping[str, float], half: float, *, is_whol
     (4.0, ["1 to 2", "1 to 2", "3"]),
     (60.0, ["1 to 3", "1 to 3", "1 to 3"]),
 ])  # fmt: skip
-@pytest.mark.parametrize("is_whole", [True, False])
-def test_models_are_ranked_where_their_intervals_tell_them_apart(half: float, ranks: list[str], is_whole: bool) -> None:
+def test_models_are_ranked_where_their_intervals_tell_them_apart(half: float, ranks: list[str]) -> None:
     # Only 4096 tokens are common to all.
     scores = {"b": {"4096": 85.0}, "c": {"4096": 60.0, "8192": 100.0}, "a": {"4096": 90.0, "8192": 0.0}}
-    reports = [ruler_report(name, own, half, is_whole=is_whole) for name, own in scores.items()]
+    reports = [ruler_report(name, own, half) for name, own in scores.items()]
     (table,) = ranking(reports)
-    assert table.corner == ("RULER" if is_whole else "common cases")
+    assert table.corner == "RULER"
     assert table.columns == ("4K", "average", "rank")
     assert [row.name for row in table.rows] == ["a", "b", "c"]
     assert [row.cells[-1].text for row in table.rows] == ranks
