@@ -11,7 +11,6 @@ import pytest
 
 from longctx.fixtures.engines import EngineError
 from longctx.fixtures.engines.openai.endpoint import ServerSettings
-from longctx.fixtures.engines.verified import VerifiedEngine
 from longctx.fixtures.installation import CASES_DIRECTORY
 from longctx.fixtures.records import PropertyFinding, Sample
 from longctx.fixtures.tasks.task import CannotFit
@@ -124,7 +123,7 @@ def _findings(session: pytest.Session) -> Iterator[PropertyFinding]:
         return check_server_engine(server, server_questions[:SERVER_QUESTIONS], server_questions[SERVER_QUESTIONS:])
     from longctx.fixtures.invariance.hf_check import EngineQuestion, check_hf_engine
 
-    inner: Any = engine.engine if isinstance(engine, VerifiedEngine) else engine
+    inner: Any = engine
     samples = _samples(builder, builder.seed)
     questions = [EngineQuestion(name=_name(sample), ids=sample.prompt.token_ids) for sample in samples]
     return check_hf_engine(inner, *questions, trust_remote_code=run.options.trust_remote_code)

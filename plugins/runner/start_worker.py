@@ -68,7 +68,7 @@ class Engines:
                 self._loaded.clear()
         if role not in self._loaded:
             for other, engine in list(self._loaded.items()):
-                if self.run.is_in_turn and isinstance(engine, Releasable):
+                if isinstance(engine, Releasable):
                     engine.release()
                     del self._loaded[other]
             run = self.run

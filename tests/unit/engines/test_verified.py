@@ -3,16 +3,18 @@
 import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 from longctx.fixtures.checkpoints.checkpoint import read_checkpoint
 from longctx.fixtures.engines import Engine, EngineError
-from longctx.fixtures.engines.base import Scoring
 from longctx.fixtures.engines.verified import load_verified
-from longctx.fixtures.records import ContinuationScore, Generation, Prompt
+from longctx.fixtures.records import Generation, Prompt
 from tests.helpers.checkpoints import TENSORS, WEIGHTS, Change, configure, remove, safetensors, sound_checkpoint, write
 from tests.helpers.outcomes import generation_of
+from tests.helpers.tiny_engines import engine_of
+from tests.helpers.tiny_models import CONFIGS, random_prompt, save_model
 from tests.helpers.workers import EmptyAnswerEngine
 
 PROMPTS = [
@@ -28,16 +30,13 @@ class Echo:
 
     def __init__(self, before_answer: Callable[[str], object]):
         self.before_answer = before_answer
+        self.verify: Callable[[], None] = lambda: None
 
     def generate(self, prompts: Sequence[Prompt]) -> Iterator[Generation]:
         for prompt in prompts:
             self.before_answer(prompt.text)
+            self.verify()
             yield generation_of(prompt.text, 2, computed_tokens=3)
-
-    def score(self, prompts: Sequence[Prompt], continuations: Sequence[Sequence[int]]) -> Iterator[ContinuationScore]:
-        for prompt in prompts:
-            self.before_answer(prompt.text)
-            yield ContinuationScore(log_probabilities=(-1.0,), is_greedy=(True,), computed_tokens=2, reused_tokens=0)
 
 
 @pytest.fixture
@@ -127,13 +126,15 @@ def test_a_change_between_answers_stops_the_next_answer(folder: Path, change: Ch
         next(answers)
 
 
-def test_a_change_between_scores_stops_the_next_score(folder: Path) -> None:
-    engine = loaded(folder, lambda: Echo(lambda text: overwrite(folder) if text == "second" else None))
-    assert isinstance(engine, Scoring)
-    scores = engine.score(PROMPTS, [(5,)] * len(PROMPTS))
-    assert next(scores).log_probabilities == (-1.0,)
-    with pytest.raises(EngineError, match="was replaced during the run"):
-        next(scores)
+@pytest.mark.parametrize("is_scored", [False, True])
+def test_a_change_stops_the_answers_and_scores_of_a_model(tmp_path: Path, is_scored: bool) -> None:
+    engine = engine_of(save_model(CONFIGS["llama"], tmp_path / "c"))
+    prompts = [random_prompt(20), random_prompt(30)]
+    results: Iterator[object] = engine.score(prompts, [(5,), (6,)]) if is_scored else engine.generate(prompts)
+    next(results)
+    engine.verify = Mock(side_effect=EngineError("was replaced"))
+    with pytest.raises(EngineError, match="was replaced"):
+        next(results)
 
 
 def test_a_failure_to_load_a_replaced_checkpoint_names_the_replacement(folder: Path) -> None:
