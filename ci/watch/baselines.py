@@ -1,7 +1,8 @@
 """Choose the checkpoints that a checkpoint is compared with: the anchor and, where needed, the last good one.
 
-The anchor shows a slow decay and a sudden drop alike, as long as it is about as good as the last good step. Where that
-one is better by the allowed loss or more, a drop from it could end above the anchor, so it is compared with too.
+A comparison with only the last good step would let many small losses pass one by one, so every checkpoint is compared
+with an anchor that stays: the lowest step that passed, or the one of --anchor. Where the last good step is better than
+that by the allowed loss or more, a drop from it could end above the anchor, so it is compared with too.
 """
 
 import os
@@ -11,7 +12,6 @@ from pathlib import Path
 
 from longctx.ci.checkpoint_dirs import Step, StepReader, fingerprint_of
 from longctx.ci.watch.history import History, WatchedCheckpoint, step_name
-from longctx.fixtures.checkpoints.safetensors import CheckpointError
 from longctx.fixtures.outside_files import absolute, expanded
 from longctx.fixtures.records.report import ReportFileError, read_report_file
 
@@ -43,11 +43,7 @@ class ComparedCheckpoint:
 
 
 class Baselines:
-    """The baselines of a watch.
-
-    A comparison with only the last good step would let many small losses pass one by one, so every checkpoint is
-    compared with an anchor that stays: the lowest step that passed, or the one of --anchor.
-    """
+    """The baselines of a watch."""
 
     def __init__(self, history: History, anchor: str | None, *, drop_points: float, needs_checkpoint: bool):
         self.history = history
@@ -123,13 +119,10 @@ def check_anchor(anchor: str, directory: Path, out: Path, options: Sequence[str]
             raise ValueError(f"--anchor: no step {anchor} in {directory}; give a step that is there, or a path")
         return
     path = expanded(anchor)
-    if path.suffix == ".json":
-        try:
-            read_report_file(path)
-        except ReportFileError as error:
-            raise ValueError(f"--anchor: {error}") from error
+    if path.suffix != ".json":
+        fingerprint_of(path, option="--anchor", options=options)
         return
     try:
-        fingerprint_of(path, option="--anchor", options=options)
-    except CheckpointError as error:
-        raise ValueError(str(error)) from error
+        read_report_file(path)
+    except ReportFileError as error:
+        raise ValueError(f"--anchor: {error}") from error

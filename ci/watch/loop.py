@@ -207,10 +207,11 @@ class Watch:
         print_timed(f"{step.name}: measuring" + (f", against {against}" if against else ""))
         report = self.settings.out / f"{step.name}-{checkpoint.fingerprint[:12]}.json"
         gpus = self._free_gpus.pop()
-        started = _Started(
-            gpus=gpus, checkpoint=checkpoint, record=partial(self._record, checkpoint, baselines)
-        )  # fmt: skip
-        runner = replace(self.runner, gpus=gpus, alerted=self._cases_alerted_before(step.number))
+        record = partial(self._record, checkpoint, baselines)
+        started = _Started(gpus=gpus, checkpoint=checkpoint, record=record)
+        alerts = [alert for alert in self.alerts if alert.is_open and alert.first.step < step.number]
+        alerted = {name for alert in alerts for name in alert.cases}
+        runner = replace(self.runner, gpus=gpus, alerted=alerted)
         future = self.settings.execution.submit(runner.measure, checkpoint, baselines, report)
         self._in_progress[future] = started
 
@@ -242,25 +243,16 @@ class Watch:
         self._notify()
 
     def _update_alerts(self) -> None:
-        """Find the alerts of the measurements, print their changes, and write the index page."""
+        """Find the alerts of the measurements, print new ones and new states, and write the index page."""
         before, self.alerts = self.alerts, find_alerts(self.history.by_step, self.history.searches)
         for alert in self.alerts:
             known = next((each for each in before if alert.is_same(each)), None)
             if known is None:
-                lines = self.alert_text.lines(alert)
+                for line in self.alert_text.lines(alert):
+                    print_line(line)
             elif known.status != alert.status:
-                lines = [f"alert, {alert.status}: {headline(alert)}"]
-            elif len(known.steps) < len(alert.steps):
-                lines = [f"alert at step {alert.first.step}: {len(alert.steps)} measured steps fail the same cases"]
-            else:
-                lines = []
-            for line in lines:
-                print_line(line)
+                print_line(f"alert, {alert.status}: {headline(alert)}")
         self._write_index()
-
-    def _cases_alerted_before(self, step: int) -> frozenset[str]:
-        before = [alert for alert in self.alerts if alert.is_open and alert.first.step < step]
-        return frozenset(name for alert in before for name in alert.cases)
 
     def _record(
         self, checkpoint: CompleteCheckpoint, baselines: Sequence[ComparedCheckpoint], result: WatchedCheckpoint,
@@ -296,8 +288,6 @@ class Watch:
         if measurements:
             minutes = sum(measurement.gpu_seconds for measurement in measurements) / 60 / len(measurements)
             lines[0] += f", {minutes:.1f} {'GPU ' if settings.gpus else ''}minutes a checkpoint"
-        if skipped := self._seen - self._chosen_steps():
-            lines.append(f"skipped by --every-nth {settings.every_nth}: {len(skipped)} steps")
         if self.alerts:
             opened = [alert for alert in self.alerts if alert.is_open]
             worst = f"; look first at: {headline(opened[0])}" if opened else ""
