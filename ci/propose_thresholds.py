@@ -13,7 +13,6 @@ output is a thresholds file.
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -50,8 +49,7 @@ class _Score(NamedTuple):
     high: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Fall:
+class _Fall(NamedTuple):
     """The loss of a run against its baseline, in points; negative for a gain."""
 
     points: float
@@ -63,7 +61,7 @@ class _Fall:
     @property
     def drop(self) -> float:
         """The drop that would allow this fall."""
-        return max(MIN_DROP_POINTS, ROUNDING_POINTS * math.ceil(2 * max(self.points, 0.0) / ROUNDING_POINTS))
+        return max(MIN_DROP_POINTS, -_below(-2 * self.points))
 
     @property
     def is_noise(self) -> bool:
@@ -84,12 +82,12 @@ def propose(reports: Sequence[JsonReport]) -> str:
     reached = [report.ruler.effective_length for report in reports]
     known = [length for length in reached if length is not None]
     if len(known) == len(reached):
-        parts.append(
-            f"# Reached by all: {', '.join(map(format_length, known))}.\n[[gate]]\n"
-            f'name = "effective length"\nkind = "effective_length"\nabove = "reference"\n'
-            f'at_least = "{format_length(min(known))}"\n'
-        )
-    parts += [_level(panel, scores) for panel, scores in panels.items() if _threshold(scores) > 0]
+        parts += [
+            f"# Reached by all: {', '.join(map(format_length, known))}.", "[[gate]]", 'name = "effective length"',
+            'kind = "effective_length"', 'above = "reference"', f'at_least = "{format_length(min(known))}"', "",
+        ]  # fmt: skip
+    for panel, scores in panels.items():
+        parts += _level(panel, scores)
     return "\n".join([*parts, *floors])
 
 
@@ -107,11 +105,7 @@ def _check(reports: Sequence[JsonReport]) -> None:
 
 def _shared_scores(reports: Sequence[JsonReport]) -> dict[_Panel, list[_Score]]:
     runs = [_family_scores(report) for report in reports]
-    shared = {}
-    for panel in runs[0]:
-        if all(panel in run for run in runs):
-            shared[panel] = [run[panel] for run in runs]
-    return shared
+    return {panel: [run[panel] for run in runs] for panel in runs[0] if all(panel in run for run in runs)}
 
 
 def _family_scores(report: JsonReport) -> dict[_Panel, _Score]:
@@ -133,22 +127,17 @@ def _family_scores(report: JsonReport) -> dict[_Panel, _Score]:
 def _regression(reports: Sequence[JsonReport]) -> list[str]:
     falls = _falls(reports)
     if not falls:
-        return ["# No drop is proposed: no run compares with a --baseline, as those of a watch do.\n"]
-    known = [fall for fall in falls if not fall.is_noise]
-    left_out = f"{len(falls) - len(known)} of {len(falls)} differences have intervals wider than the drop"
+        return ["# No drop is proposed: no run compares with a --baseline, as those of a watch do.", ""]
+    known = sorted(fall for fall in falls if not fall.is_noise)
+    noise = f"{len(falls) - len(known)} of {len(falls)} differences have intervals wider than the drop they would propose"
     if not known:
-        narrowest = min(fall.width for fall in falls)
-        return [
-            f"# No drop is proposed: {left_out} that they would propose.\n"
-            f"# The narrowest is {narrowest:.1f} points wide; measure the runs on more samples, as with --full.\n"
-        ]
-    largest = max(known, key=lambda fall: fall.points)
-    smallest = min(fall.points for fall in known)
-    note = "" if len(known) == len(falls) else f"# Left out as noise: {left_out} that they would propose.\n"
-    return [
-        f"[regression]\n# {len(known)} falls measured, {smallest:+.1f} to {largest.points:+.1f} points; the largest: "
-        f"{largest.place}.\n{note}drop = {largest.drop:g}\n"
-    ]
+        return [f"# No drop is proposed: {noise}; measure the runs on more samples, as with --full.", ""]
+    smallest, largest = known[0], known[-1]
+    found = f"{len(known)} falls measured, {smallest.points:+.1f} to {largest.points:+.1f} points"
+    lines = ["[regression]", f"# {found}; the largest: {largest.place}."]
+    if len(known) < len(falls):
+        lines.append(f"# Left out as noise: {noise}.")
+    return [*lines, f"drop = {largest.drop:g}", ""]
 
 
 def _falls(reports: Sequence[JsonReport]) -> list[_Fall]:
@@ -158,28 +147,27 @@ def _falls(reports: Sequence[JsonReport]) -> list[_Fall]:
         if is_whole and gate.measured is not None and gate.interval is not None:
             low, high = gate.interval
             place = f"{gate.name}, {format_length(gate.length)}" if gate.length else gate.name
-            falls.append(_Fall(points=-gate.measured, width=high - low, place=place))
+            falls.append(_Fall(-gate.measured, high - low, place))
     return falls
 
 
-def _level(panel: _Panel, scores: Sequence[_Score]) -> str:
+def _level(panel: _Panel, scores: Sequence[_Score]) -> list[str]:
+    """Return the gate whose threshold all runs reach; nothing if that is 0."""
     family, length = panel[0], format_length(panel[1])
-    kind = "level" if family == RULER else "category"
-    values = [score.score for score in scores]
+    lowest, highest = min(score.score for score in scores), max(score.score for score in scores)
     worst = min(scores, key=lambda score: score.low)
-    spread, lowest = f"{min(values):.1f} to {max(values):.1f}", f"{worst.low:.1f} to {worst.high:.1f}"
-    lines = [f"# {len(scores)} runs: {spread}; the lowest interval: {lowest}.", "[[gate]]"]
-    lines += [f'name = "{family} at {length}, as accepted"', f'kind = "{kind}"']
-    if kind == "category":
-        lines.append(f'category = "{family}"')
-    lines += [f"above = {_threshold(scores):g}", f'lengths = ["{length}"]', ""]
-    return "\n".join(lines)
-
-
-def _threshold(scores: Sequence[_Score]) -> float:
-    """Return the threshold that all runs reach: a score must be above it, so it is below a score that is known."""
-    threshold = _below(min(score.low for score in scores))
-    return threshold if threshold < min(score.score for score in scores) else threshold - ROUNDING_POINTS
+    threshold = _below(worst.low)
+    if threshold >= lowest:
+        # A score must be above it.
+        threshold -= ROUNDING_POINTS
+    if threshold <= 0:
+        return []
+    kinds = ['kind = "level"'] if family == RULER else ['kind = "category"', f'category = "{family}"']
+    evidence = f"{lowest:.1f} to {highest:.1f}; the lowest interval: {worst.low:.1f} to {worst.high:.1f}"
+    return [
+        f"# {len(scores)} runs: {evidence}.", "[[gate]]", f'name = "{family} at {length}, as accepted"', *kinds,
+        f"above = {threshold:g}", f'lengths = ["{length}"]', "",
+    ]  # fmt: skip
 
 
 def _floors(reports: Sequence[JsonReport]) -> list[str]:
@@ -244,7 +232,7 @@ def main(arguments: list[str] | None = None) -> int:
         if options.yardstick:
             text = _yardstick_text(options.yardstick)
         else:
-            text = propose(list({path: read_report_file(path) for path in options.reports}.values()))
+            text = propose([read_report_file(path) for path in options.reports])
     except (ReportFileError, _ProposalError) as error:
         return report_wrong_use(str(error))
     for line in text.splitlines():
