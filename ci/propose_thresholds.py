@@ -129,7 +129,9 @@ def _regression(reports: Sequence[JsonReport]) -> list[str]:
     if not falls:
         return ["# No drop is proposed: no run compares with a --baseline, as those of a watch do.", ""]
     known = sorted(fall for fall in falls if not fall.is_noise)
-    noise = f"{len(falls) - len(known)} of {len(falls)} differences have intervals wider than the drop they would propose"
+    noise = (
+        f"{len(falls) - len(known)} of {len(falls)} differences have intervals wider than the drop they would propose"
+    )
     if not known:
         return [f"# No drop is proposed: {noise}; measure the runs on more samples, as with --full.", ""]
     smallest, largest = known[0], known[-1]

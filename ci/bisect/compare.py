@@ -90,13 +90,12 @@ class Suite:
         return run
 
     def _run(self, arguments: Sequence[str], name: str, fingerprints: Sequence[str]) -> SuiteRun:
-        run = run_suite(
-            arguments,
-            report=self.folder / f"{name}.json",
-            fingerprints=fingerprints,
-            executor=self.execution.executor,
-        )
-        self._journal_fingerprints.update(_journal_fingerprints(run.report) if run.report else {})
+        report, executor = self.folder / f"{name}.json", self.execution.executor
+        run = run_suite(arguments, report=report, fingerprints=fingerprints, executor=executor)
+        for model in run.report.models if run.report else ():
+            # They differ for adapters and raw checkpoints, which the run makes a model of.
+            source = model.source.fingerprint if model.source else model.fingerprint
+            self._journal_fingerprints[source] = model.fingerprint
         return run
 
     def fingerprint(self, path: Path, *, option: str = "--model") -> str:
@@ -119,13 +118,3 @@ def regression_gate(report: JsonReport | None) -> ReportGate | None:
     """Return the report's only regression gate, None if it has no such gate."""
     gates = report.gates if report else []
     return next((gate for gate in gates if gate.kind == "regression"), None)
-
-
-def _journal_fingerprints(report: JsonReport) -> dict[str, str]:
-    """Return the fingerprints under which the journal has a report's checkpoints, by those of their directories.
-
-    They differ for adapters and raw checkpoints, which the run makes a model of.
-    """
-    return {
-        model.source.fingerprint if model.source else model.fingerprint: model.fingerprint for model in report.models
-    }

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from longctx.ci.bisect.compare import Bounds, Suite, regression_gate
 from longctx.ci.bisect.posterior import EndpointVotes
 from longctx.ci.checkpoint_dirs import Step
+from longctx.ci.suite_process import SuiteRun
 from longctx.fixtures.records.report import JsonReport
 from longctx.fixtures.records.report_parts import Interval
 from longctx.plugins.thresholds.records import Gate
@@ -15,6 +16,7 @@ SURVEY_SAMPLES = 50
 # The comparison that stops early has this part of the search's probability of error. With less certainty it would stop
 # so soon that the size of the loss, to which all steps are compared, is a guess.
 EARLY_SHARE = 0.1
+NOT_COMPARED = "the endpoints cannot be compared"
 
 
 class EndpointsError(Exception):
@@ -63,18 +65,17 @@ def choose_cases(suite: Suite, good: Step, bad: Step, gate: Gate | None, confide
     nothing could be compared.
     """
     samples = min(suite.samples, SURVEY_SAMPLES)
-    run = suite.compare(bad.path, good.path, Bounds(confidence=confidence), samples=samples, full=True, is_survey=True)
-    if run.report is None:
-        raise EndpointsError(4 if run.exit_code == 4 else 3, f"the endpoints cannot be compared: {run.reason}")
-    compared = run.report.regression.cases if run.report.regression else {}
+    bounds = Bounds(confidence=confidence)
+    report = _report_of(suite.compare(bad.path, good.path, bounds, samples=samples, full=True, is_survey=True))
+    compared = report.regression.cases if report.regression else {}
     differences = {name: case.difference for name, case in compared.items() if case.difference is not None}
     if not differences:
-        raise EndpointsError(3, f"the endpoints cannot be compared: {_first_error(run.report)}")
+        raise EndpointsError(3, f"{NOT_COMPARED}: {_first_error(report)}")
     if gate is None:
         return (min(differences, key=lambda name: (differences[name], name)),)
     by_length: dict[int, list[str]] = {}
     suite_name, category = ("ruler", gate.aspect) if gate.category is None else ("helmet", gate.category)
-    for case in run.report.cases:
+    for case in report.cases:
         is_of_gate = case.suite == suite_name and category in (None, case.category)
         if gate.tasks:
             is_of_gate = case.task in gate.tasks
@@ -93,12 +94,13 @@ def measure_endpoints(suite: Suite, good: Step, bad: Step, cases: tuple[str, ...
     them; else all samples decide.
     """
     early = Bounds(confidence=1 - EARLY_SHARE * (1 - confidence))
-    run = suite.compare(bad.path, good.path, early, cases=cases, shared=True)
-    if run.report is not None and not _is_shown(run.report, confidence):
-        run = suite.compare(bad.path, good.path, Bounds(confidence=confidence), cases=cases, full=True)
-    if run.report is None:
-        raise EndpointsError(4 if run.exit_code in (4, 5) else 3, f"the endpoints cannot be compared: {run.reason}")
-    endpoints, votes = _endpoints(run.report, cases), _votes(run.report)
+    report = _report_of(suite.compare(bad.path, good.path, early, cases=cases, shared=True))
+    gate = regression_gate(report)
+    has_failed = gate is not None and gate.verdict == "fail"
+    if not has_failed or _votes(report).p_value > (1 - confidence) / 2:
+        bounds = Bounds(confidence=confidence)
+        report = _report_of(suite.compare(bad.path, good.path, bounds, cases=cases, full=True))
+    endpoints, votes = _endpoints(report, cases), _votes(report)
     if votes.p_value <= 1 - confidence:
         low, high = endpoints.interval
         return replace(endpoints, interval=(low, min(high, 0.0)))
@@ -107,21 +109,21 @@ def measure_endpoints(suite: Suite, good: Step, bad: Step, cases: tuple[str, ...
     return replace(endpoints, doubt=_doubt(endpoints, good, bad, is_better=is_better))
 
 
-def _is_shown(report: JsonReport, confidence: float) -> bool:
-    """Return True if a comparison that stopped early shows a loss, also for the models behind its samples."""
-    gate = regression_gate(report)
-    has_failed = gate is not None and gate.verdict == "fail"
-    return has_failed and _votes(report).p_value <= (1 - confidence) / 2
+def _report_of(run: SuiteRun) -> JsonReport:
+    """Return the report of a run; raise EndpointsError if it has none."""
+    if run.report is None:
+        raise EndpointsError(4 if run.exit_code in (4, 5) else 3, f"{NOT_COMPARED}: {run.reason}")
+    return run.report
 
 
 def _endpoints(report: JsonReport, cases: tuple[str, ...]) -> Endpoints:
     """Return the endpoints that a report compares; raise EndpointsError if it compares nothing."""
     gate = regression_gate(report)
     if gate is None or gate.measured is None or gate.interval is None:
-        raise EndpointsError(3, f"the endpoints cannot be compared: {gate.reason if gate else 'no case was run'}")
+        raise EndpointsError(3, f"{NOT_COMPARED}: {gate.reason if gate else 'no case was run'}")
     scores = [case.score for case in report.cases if case.score is not None]
     if not scores:
-        raise EndpointsError(3, f"the endpoints cannot be compared: {_first_error(report)}")
+        raise EndpointsError(3, f"{NOT_COMPARED}: {_first_error(report)}")
     score_bad = sum(scores) / len(scores)
     # The mean of all planned samples is known, which says nothing about the models.
     is_known = gate.interval[0] == gate.interval[1]
@@ -139,10 +141,8 @@ def extended(endpoints: Endpoints, suite: Suite, good: Step, bad: Step, confiden
         return None
     samples, bounds = min(suite.samples, 2 * per_case), Bounds(confidence=confidence)
     run = suite.compare(bad.path, good.path, bounds, cases=endpoints.cases, samples=samples, full=True)
-    if run.report is None:
-        return None
     try:
-        more = _endpoints(run.report, endpoints.cases)
+        more = _endpoints(_report_of(run), endpoints.cases)
     except EndpointsError:
         return None
     return replace(more, pairs=max(more.pairs, endpoints.pairs + 1), doubt=endpoints.doubt)
@@ -165,10 +165,8 @@ def _doubt(endpoints: Endpoints, good: Step, bad: Step, *, is_better: bool) -> s
     if is_better:
         return f"--bad {bad.name} is better than --good {good.name} ({evidence}); are they the other way round?"
     if endpoints.score_good < 50:
-        fault = f"--good {good.name} is no better than --bad {bad.name} ({evidence}); give an earlier --good"
-    else:
-        fault = f"--bad {bad.name} is not shown to be worse than --good {good.name} ({evidence})"
-    return f"{fault}; nothing to search"
+        return f"--good {good.name} is no better than --bad {bad.name} ({evidence}); give an earlier --good"
+    return f"--bad {bad.name} is not shown to be worse than --good {good.name} ({evidence}); nothing to search"
 
 
 def _first_error(report: JsonReport) -> str:
