@@ -77,27 +77,24 @@ class _LaunchedJobs:
 
     def execute(self, command: Sequence[str], *, report: Path, environment: Mapping[str, str] | None) -> Ended:
         """Run the command as a job, and as another one, which continues, if that is lost; raises Cancelled."""
-        log = log_of(report)
-        log.write_bytes(b"")
+        log_of(report).write_bytes(b"")
         for number in range(1, MAX_LAUNCHES + 1):
-            job = _Job(
-                file=report.with_name(f".{report.name}.job"), id=secrets.token_hex(4), subject=report.stem,
-                command=tuple(command), log=log, environment=environment, cancelled=self.cancelled, show=self.show,
-            )  # fmt: skip
+            job = _Job(report=report, show=self.show, cancelled=self.cancelled)
             try:
-                exit_code = job.run(self.template)
+                exit_code = job.run(self.template, command, environment)
             finally:
                 job.remove()
             if job.state.get("state") == "ended":
                 return Ended(exit_code=job.state["exit_code"])
+            last_line = log_lines(job.launch_log)[-1]
             # srun ends with 0 too when the node of its job has crashed.
             if exit_code == 0 and not job.was_seen:
                 reason = (
                     f"the launching command ended with code 0 before its job; it must wait for the job's end, as in "
-                    f"'sbatch --wait', and the job must see {log.parent} (last line: {job.last_line})"
+                    f"'sbatch --wait', and the job must see {report.parent} (last line: {last_line})"
                 )
                 break
-            reason = f"the job {job.what_happened}, code {exit_code}: {job.last_line}"
+            reason = f"the job {job.what_happened}, code {exit_code}: {last_line}"
             if number < MAX_LAUNCHES:
                 self.show(f"{report.stem}: {reason}; launching it again ({number} of {MAX_LAUNCHES - 1})")
                 if self.cancelled.wait(LAUNCH_AGAIN_SECONDS):
@@ -109,30 +106,25 @@ class _LaunchedJobs:
 class _Job:
     """One launch: the job file that keeps the job alive, and the state that the job writes beside it."""
 
-    file: Path
-    id: str
-    """Distinguishes this launch from earlier ones of the same run, whose jobs may still be in a queue."""
-    subject: str
-    """The name in lines about the job."""
-    command: Sequence[str]
-    log: Path
-    environment: Mapping[str, str] | None
+    report: Path
     cancelled: threading.Event
     show: Callable[[str], None]
+    id: str = field(default_factory=lambda: secrets.token_hex(4))
+    """Distinguishes this launch from earlier ones of the same run, whose jobs may still be in a queue."""
     state: Mapping[str, Any] = field(default_factory=dict)
     """The last state; empty if the job has not begun."""
     was_seen: bool = False
     """True if the launching program was there while the job ran."""
 
-    def run(self, template: Sequence[str]) -> int:
+    def run(self, template: Sequence[str], command: Sequence[str], environment: Mapping[str, str] | None) -> int:
         """Launch the job and wait for its end; return the launching program's exit code."""
-        job = {"id": self.id, "directory": os.getcwd(), "log": str(self.log), "command": [*self.command]}
-        write_file(self.file, json.dumps(job).encode())
+        job = {"id": self.id, "directory": os.getcwd(), "log": str(log_of(self.report)), "command": [*command]}
+        write_file(self._file, json.dumps(job).encode())
         # A name that every scheduler accepts: lower-case letters, digits and hyphens, at most 63.
-        name = re.sub(r"[^a-z0-9]+", "-", self.subject.lower())[:NAME_CHARACTERS].strip("-")
-        words = _filled(template, job_command(str(self.file), self.id), f"longctx-{name}-{self.id}")
-        with self._launch_log.open("ab") as output:
-            launcher = start(words, output.fileno(), self.environment, first_signal=signal.SIGTERM)
+        name = re.sub(r"[^a-z0-9]+", "-", self.report.stem.lower())[:NAME_CHARACTERS].strip("-")
+        words = _filled(template, job_command(str(self._file), self.id), f"longctx-{name}-{self.id}")
+        with self.launch_log.open("ab") as output:
+            launcher = start(words, output.fileno(), environment, first_signal=signal.SIGTERM)
             try:
                 while launcher.poll() is None:
                     self._look()
@@ -151,13 +143,8 @@ class _Job:
 
     def remove(self) -> None:
         """Delete the job file, so that no job with its id begins or goes on."""
-        for path in (self.file, self._state_file):
+        for path in (self._file, self._state_file):
             path.unlink(missing_ok=True)
-
-    @property
-    def last_line(self) -> str:
-        """The last line that the launching program has printed."""
-        return log_lines(self._launch_log)[-1]
 
     @property
     def what_happened(self) -> str:
@@ -171,18 +158,23 @@ class _Job:
         return f"on {self.state['machine']}" + (f" (job {number})" if number else "")
 
     @property
-    def _launch_log(self) -> Path:
-        return self.log.with_suffix(".launch.log")
+    def launch_log(self) -> Path:
+        """The output of the launching program."""
+        return self.report.with_suffix(".launch.log")
+
+    @property
+    def _file(self) -> Path:
+        return self.report.with_name(f".{self.report.name}.job")
 
     @property
     def _state_file(self) -> Path:
-        return self.file.with_name(f"{self.file.name}.{self.id}")
+        return self.report.with_name(f"{self._file.name}.{self.id}")
 
     def _look(self) -> None:
         """Read what the job has written, and say where it runs; then pause, and raise Cancelled if it is to end."""
         before, self.state = self.state, self._read_state() or self.state
         if self.state.get("state") == "running" and self.state != before:
-            self.show(f"{self.subject}: running {self._place}")
+            self.show(f"{self.report.stem}: running {self._place}")
         if self.cancelled.wait(POLL_SECONDS):
             raise Cancelled
 
