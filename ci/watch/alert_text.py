@@ -10,31 +10,27 @@ from pathlib import Path
 from typing import Any
 
 from longctx.ci.checkpoint_dirs import StepReader
-from longctx.ci.suite_options import SuiteOptions, without_options
+from longctx.ci.suite_options import SuiteOptions
 from longctx.ci.suite_process import read_report
 from longctx.ci.watch.alerts import Alert, Kind, lowest_case
 from longctx.ci.watch.culprit import search_words, searched_cases
 from longctx.ci.watch.history import Search, WatchedCheckpoint
 from longctx.ci.watch.measure import ENGINE_CHECK, LAST_GOOD
 from longctx.fixtures.atomic_files import write_file
-from longctx.fixtures.lengths import format_length
 from longctx.fixtures.outside_files import absolute
 from longctx.fixtures.shown_text import visible, visible_data, visible_line
-from longctx.plugins.config.options import RUN_OPTIONS
 from longctx.plugins.report.history import StepReport, step_charts
 from longctx.plugins.report.html.page import render
 
 MAX_CASES_SHOWN = 5
 COLUMNS = 100
 # The facts that are commands.
-COMMANDS = ("again", "bisect", "cause")
+COMMANDS = ("bisect", "cause")
 WITHOUT_CASES: dict[Kind, str] = {
     "loss": "cases have lost points",
     "gates": "gates fail",
     "error": "the checkpoint cannot be measured",
 }
-# What a repetition sets itself, or does not write.
-OWN = ("--lengths", "--tensorboard", "--wandb", "-k", "-m")
 
 
 def broken(text: str, *, is_command: bool = False) -> list[str]:
@@ -100,7 +96,7 @@ class AlertText:
     steps: StepReader
 
     def folder_of(self, alert: Alert) -> Path:
-        """Return the folder for the search, the diagnosis and the repetition of an alert."""
+        """Return the folder for the search and the diagnosis of an alert."""
         return absolute(self.folder) / "alerts" / alert.name
 
     def lines(self, alert: Alert) -> list[str]:
@@ -118,8 +114,6 @@ class AlertText:
         for name in names[:MAX_CASES_SHOWN]:
             first = next(known for known in alert.steps if known.cases.get(name) == alert.cases[name])
             rows.append(("case", _case_line(name, first)))
-        if len(names) > MAX_CASES_SHOWN:
-            rows.append(("", f"and {len(names) - MAX_CASES_SHOWN} more in the report"))
         for known in alert.undecided[-MAX_CASES_SHOWN:]:
             lowest = lowest_case(known, names)
             assert lowest is not None
@@ -134,16 +128,9 @@ class AlertText:
     def _commands(self, alert: Alert) -> list[tuple[str, str]]:
         if not alert.cases:
             return []
-        options, most_samples = self.suite.for_step(alert.first.step), alert.first.most_samples
-        if most_samples is not None:
-            options = [*_without(options, "--samples"), "--samples", str(most_samples)]
-        journal = str(self.folder_of(alert) / "journal")
-        rows = [("again", _repetition(alert, [*_without(options, "--journal"), "--journal", journal]))]
-        if alert.culprit is None and (search := self._search_command(alert)):
-            rows.append(("bisect", search))
-        if cause := self._diagnosis_command(alert):
-            rows.append(("cause", cause))
-        return rows
+        search = "" if alert.culprit is not None else self._search_command(alert)
+        rows = [("bisect", search), ("cause", self._diagnosis_command(alert))]
+        return [(name, command) for name, command in rows if command]
 
     def _search_command(self, alert: Alert) -> str:
         """Return the command that searches the skipped steps before an alert; empty if there are none."""
@@ -202,19 +189,6 @@ def _checkpoints(alert: Alert) -> list[tuple[str, str]]:
     page = f"{os.path.splitext(alert.first.report)[0]}.html"
     reports = [("report", path) for path in (page, alert.first.report) if os.path.isfile(path)]
     return [("first bad", bad), ("last good", good or "none"), *reports[:1]]
-
-
-def _without(options: Sequence[str], *flags: str) -> list[str]:
-    return without_options(options, [RUN_OPTIONS[flag] for flag in flags])
-
-
-def _repetition(alert: Alert, options: Sequence[str]) -> str:
-    words = ["longctx", "run", "--model", _failed_checkpoint(alert)]
-    if alert.first.compared_with:
-        words += ["--baseline", alert.first.compared_with]
-    lengths = sorted({case.length for case in alert.cases.values()})
-    words += ["--lengths", ",".join(map(format_length, lengths)), "-k", " or ".join(alert.cases)]
-    return shlex.join([*words, *_without(options, *OWN)])
 
 
 def _failed_checkpoint(alert: Alert) -> str:

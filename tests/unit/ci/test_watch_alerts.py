@@ -186,8 +186,6 @@ def test_an_alert_says_what_to_do_and_the_steps_that_a_search_has_found(tmp_path
         "case": "a-4k: -40.0 [-45.0, -35.0] against step-1 on 48 pairs",
         "first bad": f"{tmp_path}/step-6",
         "last good": f"{tmp_path}/step-3",
-        "again": f"longctx run --model {tmp_path}/step-6 --baseline {tmp_path}/step-1 --lengths 4k "
-        f"-k 'test_ruler[a-4k]' --samples 48 --journal {folder}/journal",
         "bisect": f"longctx bisect --good {tmp_path}/step-3 --bad {tmp_path}/step-6 --out {folder} "
         f"--case 'test_ruler[a-4k]' --samples 48 -k vt --checkpoints '{tmp_path}/*[0-9]*'",
         "cause": f"longctx diagnose {tmp_path}/step-3 {tmp_path}/step-6 --report /out/step-6.json "
