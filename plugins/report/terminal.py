@@ -56,14 +56,12 @@ def inspection_lines(inspections: Sequence[Inspection]) -> list[Line]:
     samples = sum(inspection.samples for inspection in inspections)
     least = min(inspection.min_fill for inspection in inspections)
     head = f"{len(inspections)} cases, {samples} samples: {len(broken) or 'no'} cases with problems"
-    shown = [
-        Note(name="preflight", text=head, tone="bad" if broken else "good"),
-        Note(name="fill", text=f"at least {least:.3f} of the length"),
-    ]
+    tone: Tone = "bad" if broken else "good"
+    shown = [Note(name="preflight", text=f"{head}; the length is filled to {least:.3f} at least", tone=tone)]
     for inspection in broken:
         for text in inspection.problems[:SHOWN_PROBLEMS]:
             shown.append(Note(text=f"{inspection.case.id}: {text}", tone="bad"))
-    return note_lines(shown)
+    return _wrapped(note_lines(shown), COLUMNS)
 
 
 def note_lines(shown: Sequence[Note]) -> list[Line]:
@@ -97,35 +95,39 @@ def _word_notes(word: str, name: str, texts: Sequence[str], tone: Tone = "") -> 
 
 def _table_lines(table: Table, columns: int) -> list[Line]:
     """Return a table; columns that do not fit beside the others follow in a table below."""
-    rows = [(f"{MARKS[row.kind]}{row.name}", row) for row in table.rows]
-    width = min(LONGEST_NAME, max(NAME_WIDTH, *(len(name) + 1 for name, _ in rows)))
-    longest = [len(cell.interval or cell.text) for row in table.rows for cell in row.cells]
-    cell_width = max(CELL_WIDTH, max(longest) + 1)
-    most = max(1, (columns - width) // cell_width)
+    name_widths, cell_widths = [NAME_WIDTH], [CELL_WIDTH]
+    for row in table.rows:
+        name_widths.append(len(MARKS[row.kind]) + len(row.name) + 1)
+        cell_widths += [len(cell.interval or cell.text) + 1 for cell in row.cells]
+    widths = min(LONGEST_NAME, max(name_widths)), max(cell_widths)
+    most = max(1, (columns - widths[0]) // widths[1])
     lines: list[Line] = []
     for first in range(0, len(table.columns), most):
         shown = slice(first, first + most)
-        lines.append((_row_text(table.corner, table.columns[shown], width, cell_width), {"bold": True}))
-        for name, row in rows:
-            texts = [f"{'~' * ('rough' in cell.style)}{cell.text}" for cell in row.cells[shown]]
+        lines.append((_row_text(table.corner, table.columns[shown], widths), {"bold": True}))
+        for row in table.rows:
+            cells = row.cells[shown]
+            texts = [f"~{cell.text}" if "rough" in cell.style else cell.text for cell in cells]
             markup = {"bold": True} if row.kind == "total" else {}
-            lines.append((_row_text(name, texts, width, cell_width), markup))
-            intervals = [cell.interval for cell in row.cells[shown]]
+            lines.append((_row_text(f"{MARKS[row.kind]}{row.name}", texts, widths), markup))
+            intervals = [cell.interval for cell in cells]
             if any(intervals):
                 label = "  the model" if row.samples is None else f"  {row.samples} samples"
-                lines.append((_row_text(label, intervals, width, cell_width), {}))
+                lines.append((_row_text(label, intervals, widths), {}))
     return lines
 
 
-def _row_text(name: str, texts: Sequence[str], width: int, cell_width: int) -> str:
+def _row_text(name: str, texts: Sequence[str], widths: tuple[int, int]) -> str:
+    """Return a name and cells in columns of these two widths; a longer name is cut at its start."""
+    name_width, cell_width = widths
+    if len(name) >= name_width:
+        name = f"...{name[4 - name_width :]}"
     cells = [f"{text:>{cell_width}}" for text in texts]
-    return f"{_cut_start(name, width - 1):<{width}}{''.join(cells)}"
+    return f"{name:<{name_width}}{''.join(cells)}"
 
 
 def _wrapped(lines: Sequence[Line], columns: int) -> list[Line]:
-    return [(part, markup) for text, markup in lines for part in wrapped(text, columns)]
-
-
-def _cut_start(text: str, width: int) -> str:
-    """Return the text, cut at its start if it is longer than the width."""
-    return text if len(text) <= width else f"...{text[3 - width :]}"
+    wrapped_lines = []
+    for text, markup in lines:
+        wrapped_lines += [(part, markup) for part in wrapped(text, columns)]
+    return wrapped_lines

@@ -3,7 +3,6 @@
 import base64
 import hashlib
 import json
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
@@ -36,7 +35,7 @@ from longctx.plugins.report.sections.scores import (
     setting_series,
 )
 from longctx.plugins.report.sections.suites import frontier_notes, question_notes
-from longctx.plugins.report.tables import plural, short_length, tested_lengths
+from longctx.plugins.report.tables import short_length, tested_lengths
 
 LOWEST_CASES = 12
 # The samples that a page carries, within a limit of size.
@@ -99,17 +98,8 @@ def page(document: JsonReport, summary: RunSummary, *, budget_bytes: int = BUDGE
         cost=cost_text(document),
         shown_samples=len(rows),
         all_samples=sum(len(result.outcomes) for result in measured.results.values()),
-        data_sources=_data_sources(document),
         data=embedded({"rows": rows}),
     )
-
-
-def _data_sources(document: JsonReport) -> list[str]:
-    directory = document.run.options.get("data_dir")
-    published = f"published data{f' in {directory}' if directory else ''}"
-    places = {"archive": "generated text", "published": published, "own": "your own questions"}
-    counts = Counter(case.source for case in document.cases)
-    return [f"{places.get(source, source)}: {plural(count, 'case', 'cases')}" for source, count in counts.items()]
 
 
 def render(template: str, *, script: str = "", **values: Any) -> str:

@@ -30,8 +30,6 @@ from longctx.plugins.report.tables import (
 from longctx.plugins.thresholds.records import COMPARED_KINDS, LARGEST_SHARE
 from longctx.plugins.verdicts.diagnoses import Diagnosis
 
-WIDE_POINTS = 30.0
-"""An interval of a mean that is wider than this says little, and the text says so."""
 FEW_PLANNED = 100
 """A case with fewer planned samples says little about the model, whatever the verdict on them is."""
 NO_GATE = "nothing in this run can fail, except for errors; give --baseline, or a gate in --thresholds"
@@ -203,11 +201,9 @@ def _intervals(gate: ReportGate) -> str:
         return ""
     signed = gate.kind == "regression"
     planned, model = shown_interval(gate.interval, signed), shown_interval(gate.model_interval, signed)
-    low, high = gate.model_interval
-    few = " (too few samples)" if gate.kind != "likelihood" and high - low > WIDE_POINTS else ""
     confidence = "" if gate.confidence is None else f", at {100 * gate.confidence:.4g} % confidence"
     # A loss is shown by a test that needs no interval of the model, which may be wide.
-    of_model = "" if signed and gate.verdict == "fail" else f"; the model: {model}{few}"
+    of_model = "" if signed and gate.verdict == "fail" else f"; the model: {model}"
     changed = ""
     if gate.kind in COMPARED_KINDS and gate.changed is not None:
         changed = f"; {gate.changed:.1f} % of the scores changed ({shown_interval(gate.changed_interval)})"
