@@ -57,11 +57,14 @@ def inspection_lines(inspections: Sequence[Inspection]) -> list[Line]:
     least = min(inspection.min_fill for inspection in inspections)
     head = f"{len(inspections)} cases, {samples} samples: {len(broken) or 'no'} cases with problems"
     tone: Tone = "bad" if broken else "good"
-    shown = [Note(name="preflight", text=f"{head}; the length is filled to {least:.3f} at least", tone=tone)]
+    shown = [
+        Note(name="preflight", text=head, tone=tone),
+        Note(name="fill", text=f"at least {least:.3f} of the length"),
+    ]
     for inspection in broken:
         for text in inspection.problems[:SHOWN_PROBLEMS]:
             shown.append(Note(text=f"{inspection.case.id}: {text}", tone="bad"))
-    return _wrapped(note_lines(shown), COLUMNS)
+    return note_lines(shown)
 
 
 def note_lines(shown: Sequence[Note]) -> list[Line]:
