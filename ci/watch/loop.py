@@ -1,6 +1,7 @@
 """The loop of a watch: wait for complete checkpoints, run the gates on them, record and report the results."""
 
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field, replace
@@ -24,6 +25,7 @@ from longctx.ci.watch.history import ACCEPTED, History, Search, WatchedCheckpoin
 from longctx.ci.watch.measure import SEVERITY, SuiteRunner
 from longctx.ci.watch.notify import Notifier, due_stage, notified
 from longctx.fixtures.cli import print_line
+from longctx.plugins.report.tables import plural
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -284,10 +286,9 @@ class Watch:
 
     def _summary(self) -> list[str]:
         measurements, settings = self.history.by_step, self.settings
-        lines = [f"{len(measurements)} checkpoint{'s' * (len(measurements) != 1)}: {_counts(measurements)}"]
-        if measurements:
-            minutes = sum(measurement.gpu_seconds for measurement in measurements) / 60 / len(measurements)
-            lines[0] += f", {minutes:.1f} {'GPU ' if settings.gpus else ''}minutes a checkpoint"
+        counts = Counter(known.verdict if known.counts else "gone" for known in measurements)
+        texts = [f"{counts[word]} {word}" for word in (*reversed(SEVERITY), "gone") if counts[word]]
+        lines = [f"{plural(len(measurements), 'checkpoint', 'checkpoints')}: {', '.join(texts) or 'nothing measured'}"]
         if self.alerts:
             opened = [alert for alert in self.alerts if alert.is_open]
             worst = f"; look first at: {headline(opened[0])}" if opened else ""
@@ -302,40 +303,19 @@ class Watch:
         notifier = self.settings.notifier
         for alert in self.alerts:
             stage = due_stage(alert, self.history.notified)
-            measurement = None if stage is None else self._measurement_of(alert)
-            if stage is None or measurement is None or not notifier.is_ready:
+            if stage is None or not notifier.is_ready:
                 continue
-            problem = notifier.deliver(alert, stage, measurement)
+            problem = notifier.deliver(alert, stage)
             if problem is None:
                 self.history.add(notified(alert, stage))
             else:
                 self._print_changed(f"notification {alert.name}", f"{problem}; it will be retried")
-
-    def _measurement_of(self, alert: Alert) -> WatchedCheckpoint | None:
-        """Return the first failed step of an alert that is still on disk as it was measured; None if none is."""
-        for known in alert.steps:
-            if not known.is_gone and not self.watcher.read_loss(Path(known.checkpoint), known.fingerprint):
-                return known
-        return None
 
     def _print_changed(self, subject: str, line: str) -> None:
         """Print a line about a subject unless it is the last one printed about it."""
         if self._last_lines.get(subject) != line:
             self._last_lines[subject] = line
             print_timed(line)
-
-
-def _counts(measurements: Sequence[WatchedCheckpoint]) -> str:
-    """Return how many checkpoints have each verdict, with their steps unless they pass, the best verdict first."""
-    by_word: dict[str, list[str]] = {word: [] for word in (*reversed(SEVERITY), "gone")}
-    for measurement in measurements:
-        by_word[measurement.verdict if measurement.counts else "gone"].append(str(measurement.step))
-    texts = []
-    for word, steps in by_word.items():
-        if steps:
-            shown = "" if word == "pass" else f" (step {', '.join(steps)})"
-            texts.append(f"{len(steps)} {word}{shown}")
-    return ", ".join(texts) or "nothing measured"
 
 
 def every_nth(seen: Iterable[int], measured: Collection[int], number: int) -> set[int]:

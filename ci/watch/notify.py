@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from longctx.ci.watch.alert_text import culprit_text, headline
 from longctx.ci.watch.alerts import Alert
-from longctx.ci.watch.history import Notified, Stage, WatchedCheckpoint
+from longctx.ci.watch.history import Notified, Stage
 from longctx.fixtures.shown_text import one_line
 
 # Between two attempts to deliver a notice.
@@ -61,20 +61,18 @@ class Notifier:
         """True unless a delivery failed so recently that nothing is delivered yet."""
         return self.clock() >= self._next_attempt
 
-    def deliver(self, alert: Alert, stage: Stage, measurement: WatchedCheckpoint) -> str | None:
-        """Return None if the command has accepted the news, else one line with the problem.
-
-        The measurement is that of the first bad step that is on disk.
-        """
-        problem = None if self.command is None else _run_command(self.command, facts(alert, stage, measurement))
+    def deliver(self, alert: Alert, stage: Stage) -> str | None:
+        """Return None if the command has accepted the news, else one line with the problem."""
+        problem = None if self.command is None else _run_command(self.command, facts(alert, stage))
         if problem is None:
             return None
         self._next_attempt = self.clock() + PAUSE_SECONDS
         return f"--on-failure: {problem}"
 
 
-def facts(alert: Alert, stage: Stage, measurement: WatchedCheckpoint) -> dict[str, str]:
-    """Return the facts of an alert as environment variables."""
+def facts(alert: Alert, stage: Stage) -> dict[str, str]:
+    """Return the facts of an alert, and of its first bad step that is on disk, as environment variables."""
+    measurement = next((known for known in alert.steps if not known.is_gone), alert.first)
     return {
         "LONGCTX_ALERT": one_line(alert.name, LINE_CHARACTERS),
         "LONGCTX_EVENT": stage,

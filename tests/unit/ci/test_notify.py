@@ -56,10 +56,10 @@ def test_a_search_can_be_asked_for_besides_one_command() -> None:
 def test_facts_that_no_program_can_get_do_not_end_the_watch(tmp_path: Path) -> None:
     target, command = tmp_path / "failed", f'printf "%s" "$LONGCTX_FAILED" > {tmp_path}/failed'
     odd = structs.replace(FAILURE, failed=(ODD_TEXT,) * 50)
-    assert _run_command(command, facts(ALERT, "begun", odd)) is None
+    assert _run_command(command, facts(Alert(kind="gates", cases={}, steps=[odd]), "begun")) is None
     assert not {0, 0x1B} & set(target.read_bytes())
     unusable = structs.replace(FAILURE, checkpoint=f"/run/{ODD_TEXT}")
-    assert "cannot start" in str(_run_command(command, facts(ALERT, "begun", unusable)))
+    assert "cannot start" in str(_run_command(command, facts(Alert(kind="gates", cases={}, steps=[unusable]), "begun")))
 
 
 def test_a_command_that_hangs_is_killed_with_its_children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,8 +77,8 @@ def test_a_failed_delivery_is_retried_with_pauses(tmp_path: Path) -> None:
     for _ in range(13):
         if deliveries.is_ready:
             attempts.append(now[0])
-            assert str(deliveries.deliver(ALERT, "begun", FAILURE)).endswith(" ended with code 1")
+            assert str(deliveries.deliver(ALERT, "begun")).endswith(" ended with code 1")
         now[0] += 10
     assert attempts == [0, 60, 120]
     (tmp_path / "ready").touch()
-    assert deliveries.deliver(ALERT, "begun", FAILURE) is None
+    assert deliveries.deliver(ALERT, "begun") is None
