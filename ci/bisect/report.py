@@ -77,7 +77,7 @@ def write_result(bisection: Bisection, edge: Edge, confirmation: Confirmation | 
         "found": None, "not_measured": _unmeasured_count(bisection, edge),
     }  # fmt: skip
     if confirmation is None:
-        surest = f"the whole series has the loss with {_percent(edge.probability)}"
+        surest = f"the whole series has the loss with {percent(edge.probability)}"
         lines = [
             f"nothing shown: {surest}, less than --confidence {bisection.confidence:g}; give more --samples",
             f"written: {_files(bisection)}",
@@ -143,7 +143,7 @@ def step_line(verdict: StepVerdict) -> str:
         return f"step {verdict.step:<8} skipped  {verdict.reason}"
     probability = max(verdict.bad_probability, 1 - verdict.bad_probability)
     return (
-        f"step {verdict.step:<8} {verdict.verdict:<7} {_percent(probability):>6}  lost {verdict.lost:g} of "
+        f"step {verdict.step:<8} {verdict.verdict:<7} {percent(probability):>6}  lost {verdict.lost:g} of "
         f"{verdict.pairs} telling pairs"
     )
 
@@ -153,7 +153,7 @@ def _stated(probability: float) -> float:
     return min(MOST_CERTAIN, math.floor(10_000 * probability + 1e-6) / 10_000)
 
 
-def _percent(probability: float) -> str:
+def percent(probability: float) -> str:
     """Return a stated probability in percent, rounded down, so that 99 % is not shown for less."""
     return f"{math.floor(1000 * _stated(probability) + 1e-9) / 10:g} %"
 
@@ -176,7 +176,7 @@ def _final_lines(bisection: Bisection, edge: Edge, confirmation: Confirmation) -
         found = f"{difference:+.1f} [{low:+.1f}, {high:+.1f}] over {confirmation.pairs} pairs"
         lines.append(f"between them {found}, of {-bisection.endpoints.loss_points:+.1f} between the endpoints")
     for before, after, probability in other_losses(bisection, edge):
-        place = f"another one from step {before.number} to {after.number}, {_percent(probability)}"
+        place = f"another one from step {before.number} to {after.number}, {percent(probability)}"
         lines.append(f"perhaps two losses: {place}; search it with --good {before.path} --bad {after.path}")
     flips = confirmation.flips
     if flips:
@@ -203,10 +203,10 @@ def _result_line(bisection: Bisection, edge: Edge) -> str:
     if edge.is_step:
         skipped = ", ".join(str(steps[position].number) for position in edge.skipped)
         doubt = f", or one of the skipped steps before it: {skipped}" if skipped else ""
-        return f"first bad step {bad}{doubt} (last good {good}), {_percent(edge.probability)}"
+        return f"first bad step {bad}{doubt} (last good {good}), {percent(edge.probability)}"
     first = steps[edge.last_good + 1].number
     likeliest = f"most likely {steps[edge.likeliest].number}"
-    return f"first bad step between {first} and {bad} (last good {good}), {_percent(edge.probability)}; {likeliest}"
+    return f"first bad step between {first} and {bad} (last good {good}), {percent(edge.probability)}; {likeliest}"
 
 
 def _chart(bisection: Bisection, verdicts: Mapping[int, StepVerdict]) -> Chart:
@@ -239,5 +239,5 @@ def _page(document: Mapping[str, Any], chart: Chart) -> str:
         marks = dict(zip((search["last_good"], first_bad), names, strict=True))
     return render(
         "bisect.html.j2", title=f"Bisection: {search['cases'][0]}", search=search, chart=chart, marks=marks,
-        percent=_percent, most_flips=MOST_FLIPS,
+        percent=percent, most_flips=MOST_FLIPS,
     )  # fmt: skip

@@ -1,6 +1,5 @@
 """A watch in words: its alerts with the commands that look further, its scores, and its index page."""
 
-import math
 import os
 import shlex
 import textwrap
@@ -9,12 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from longctx.ci.bisect.report import percent
 from longctx.ci.checkpoint_dirs import StepReader
 from longctx.ci.suite_options import SuiteOptions
 from longctx.ci.suite_process import read_report
 from longctx.ci.watch.alerts import Alert, Kind, lowest_case
 from longctx.ci.watch.culprit import search_words, searched_cases
-from longctx.ci.watch.history import Search, WatchedCheckpoint
+from longctx.ci.watch.history import WatchedCheckpoint
 from longctx.ci.watch.measure import ENGINE_CHECK, LAST_GOOD
 from longctx.fixtures.atomic_files import write_file
 from longctx.fixtures.outside_files import absolute
@@ -78,12 +78,8 @@ def place(alert: Alert) -> str:
 
 def culprit_text(alert: Alert) -> str:
     """Return the result of the search, such as `step 15 (99.9 % sure)`; empty if no step is known."""
-    return f"{place(alert)} ({percent(alert.culprit)} sure)" if alert.culprit is not None else ""
-
-
-def percent(search: Search) -> str:
-    """Return a probability in percent, rounded down, so that 99 % is not shown for less."""
-    return f"{math.floor(1000 * (search.probability or 0.0) + 1e-9) / 10:g} %"
+    culprit = alert.culprit
+    return "" if culprit is None else f"{place(alert)} ({percent(culprit.probability or 0.0)} sure)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,16 +140,14 @@ class AlertText:
         return shlex.join([*words, f"{run}/*[0-9]*"])
 
     def _diagnosis_command(self, alert: Alert) -> str:
-        """Return the command that compares the neighbours of a found step, or else the measured ones; or nothing."""
-        pairs = [] if alert.culprit is None else [(alert.culprit.last_good_path, alert.culprit.last_path)]
-        goods = [alert.last_good.checkpoint] if alert.last_good else []
-        pairs += [(good, _failed_checkpoint(alert)) for good in (*goods, alert.first.compared_with or "")]
-        for good, bad in pairs:
-            if os.path.isdir(good) and os.path.isdir(bad):
-                words = ["longctx", "diagnose", good, bad, "--report", alert.first.report]
-                words += ["--case", next(iter(alert.cases)), "--out", str(self.folder_of(alert))]
-                return shlex.join(words)
-        return ""
+        """Return the command that compares the checkpoints on disk that are nearest to the loss; empty if none are."""
+        goods, bads = _neighbours(alert)
+        goods = [path for path in (*goods, alert.first.compared_with or "") if os.path.isdir(path)]
+        bads = [path for path in bads if os.path.isdir(path)]
+        if not goods or not bads:
+            return ""
+        words = ["longctx", "diagnose", goods[0], bads[0], "--report", alert.first.report]
+        return shlex.join([*words, "--case", next(iter(alert.cases)), "--out", str(self.folder_of(alert))])
 
 
 def _since(alert: Alert) -> str:
@@ -180,21 +174,20 @@ def _case_line(name: str, known: WatchedCheckpoint) -> str:
 
 
 def _checkpoints(alert: Alert) -> list[tuple[str, str]]:
-    bad = alert.first.checkpoint
-    good = alert.last_good.checkpoint if alert.last_good else ""
-    if alert.culprit is not None:
-        bad = alert.culprit.last_path or bad
-        good = alert.culprit.last_good_path or good
+    goods, bads = _neighbours(alert)
     # A text, because the history may hold a path that no file can have.
     page = f"{os.path.splitext(alert.first.report)[0]}.html"
     reports = [("report", path) for path in (page, alert.first.report) if os.path.isfile(path)]
-    return [("first bad", bad), ("last good", good or "none"), *reports[:1]]
+    return [("first bad", bads[0]), ("last good", goods[0] if goods else "none"), *reports[:1]]
 
 
-def _failed_checkpoint(alert: Alert) -> str:
-    """Return the first bad checkpoint, or the first one after it that is still on disk."""
-    on_disk = [known.checkpoint for known in alert.steps if os.path.isdir(known.checkpoint)]
-    return on_disk[0] if on_disk else alert.first.checkpoint
+def _neighbours(alert: Alert) -> tuple[list[str], list[str]]:
+    """Return good checkpoints before the loss of an alert and bad ones behind it, the nearest to it first."""
+    goods = [alert.last_good.checkpoint] if alert.last_good else []
+    bads = [known.checkpoint for known in alert.steps]
+    if alert.culprit is not None and alert.culprit.last_path:
+        goods, bads = [alert.culprit.last_good_path, *goods], [alert.culprit.last_path, *bads]
+    return goods, bads
 
 
 def write_index(
@@ -301,14 +294,9 @@ def _row(folder: Path, measurement: WatchedCheckpoint, alerts: Sequence[Alert]) 
         "against the last good step": os.path.join(folder, LAST_GOOD, f"{name}.html"),
         "invariance": os.path.join(folder, ENGINE_CHECK, f"{name}.html"),
     }
-    gone = [f"{measurement.lost} since it was measured"] if measurement.is_gone else []
     return {
-        "step": f"{measurement.step:,}",
+        "known": visible_data(measurement),
         "alerts": [visible(alert.name) for alert in alerts if measurement in alert.steps],
-        "verdict": measurement.verdict,
-        "suspicion": measurement.suspicion,
         "scores": score_lines(measurement),
-        "reasons": [visible_line(line) for line in (*gone, *measurement.failed)],
-        "minutes": f"{measurement.gpu_seconds / 60:.1f}",
         "links": [(name, os.path.relpath(path, folder)) for name, path in files.items() if os.path.isfile(path)],
     }

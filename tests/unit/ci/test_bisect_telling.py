@@ -5,7 +5,7 @@ import pytest
 from longctx.ci.bisect.journal_stats import Flip
 from longctx.ci.bisect.measurements import telling_samples
 from longctx.ci.bisect.posterior import EndpointVotes
-from longctx.ci.bisect.report import _percent
+from longctx.ci.bisect.report import percent
 
 
 def flip(index: int, before: float, after: float, case: str = "a") -> Flip:
@@ -58,4 +58,4 @@ def test_a_reading_ends_at_the_first_unanswered_context() -> None:
     ("probability", "text"), [(0.98999, "98.9 %"), (0.99, "99 %"), (0.9999, "99.9 %"), (1.0, "99.9 %")]
 )
 def test_a_probability_is_rounded_down_and_never_certain(probability: float, text: str) -> None:
-    assert _percent(probability) == text
+    assert percent(probability) == text

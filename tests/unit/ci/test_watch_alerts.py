@@ -199,9 +199,9 @@ def test_an_alert_says_what_to_do_and_the_steps_that_a_search_has_found(tmp_path
     assert facts["search"] == f"{folder}/bisect.html"
     assert "bisect" not in facts
     assert f"longctx diagnose {tmp_path}/step-4 {tmp_path}/step-5 " in facts["cause"]
-    # The neighbours are no longer there: those that were measured are compared.
+    # A neighbour is no longer there: the next one on disk is compared.
     (tmp_path / "step-4").rmdir()
-    assert f"longctx diagnose {tmp_path}/step-3 {tmp_path}/step-6 " in dict(text.facts(alert))["cause"]
+    assert f"longctx diagnose {tmp_path}/step-3 {tmp_path}/step-5 " in dict(text.facts(alert))["cause"]
 
 
 def test_a_long_command_is_broken_into_lines_that_a_shell_joins() -> None:
