@@ -15,13 +15,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import msgspec
+
 from longctx.ci.run_file import RunFile, RunFileError, run_options
 from longctx.fixtures.checkpoints.checkpoint import Checkpoint, claimed_length
 from longctx.fixtures.engines import Engine, EngineError, execution_settings
 from longctx.fixtures.engines.hf.settings import HfSettings
 from longctx.fixtures.installation import SUITE
 from longctx.fixtures.records import Case
-from longctx.fixtures.records.report import report_data
 from longctx.plugins.config.invocation import Invocation
 from longctx.plugins.config.materials import Materials
 from longctx.plugins.config.models import load_formatter
@@ -68,7 +69,8 @@ def measure_model(
             seconds=time.monotonic() - clock,
         )
         samples = tuple(json.loads(line) for line in sample_lines(summary))
-        return {"document": report_data(document(summary)), "samples": samples, "passed": not fails(run, evaluation)}
+        data = json.loads(json.dumps(msgspec.to_builtins(document(summary))))
+        return {"document": data, "samples": samples, "passed": not fails(run, evaluation)}
 
 
 def check_measurement(

@@ -36,10 +36,12 @@ class Report:
     @property
     def metrics(self) -> dict[str, float]:
         """All measured numbers by the names that dashboards get, such as `task/niah_single_2/4k`."""
-        from longctx.fixtures.records.report import report_from
+        import msgspec
+
+        from longctx.fixtures.records.report import JsonReport
         from longctx.plugins.report.scalars import scalars
 
-        return scalars(report_from(self.document))
+        return scalars(msgspec.convert(self.document, JsonReport))
 
     def write(self, path: str | Path) -> None:
         Path(path).write_text(json.dumps(self.document, indent=1, allow_nan=False) + "\n", encoding="utf-8")
