@@ -49,6 +49,8 @@ class RunFile:
         if not values or not all(isinstance(part, str | int | float) and not isinstance(part, bool) for part in values):
             raise RunFileError(f"{self.path}: {option.place} is {value!r}; write a text, a number or a list of them")
         texts = [str(part) for part in values]
+        if "\0" in "".join(texts):
+            raise RunFileError(f"{self.path}: {option.place} holds a NUL; write a text without one")
         if option.kind in PATHS:
             paths = [path for text in texts for path in (text.split(",") if option.is_list else [text])]
             texts = []

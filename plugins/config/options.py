@@ -6,6 +6,7 @@ nor torch, because pytest loads it before it knows its root directory.
 """
 
 import math
+import os
 import re
 from argparse import ArgumentParser
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -36,6 +37,8 @@ Section = Literal["", "What is measured", "How prompts are made and scored", "Ho
 
 WHOLE_NUMBER = re.compile(r"[0-9]{1,18}")
 PATHS: Collection[Kind] = ("path", "perhaps path", "file", "folder")
+# What file systems can hold; any look at another path raises an error.
+POSSIBLE_PATH = re.compile(rb"[^/,]{0,255}([/,][^/,]{0,255})*")
 
 NOT_TAKEN: Mapping[Caller, str] = {
     "plan": "nothing is measured",
@@ -135,6 +138,8 @@ class Option:
     def problem(self, value: object) -> str:
         """Return the problem with a value, to stand after the option's name; empty if a run may use it."""
         text, accepted = str(value), self.accepted
+        if self.kind in PATHS and not POSSIBLE_PATH.fullmatch(os.fsencode(text)):
+            return f"{text[:40]!r}... has a name of more than 255 bytes, as no file has; give a path"
         match self.kind:
             case "choice":
                 is_good, accepted = text in self.choices, ""

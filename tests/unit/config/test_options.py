@@ -8,11 +8,11 @@ import pytest
 
 from longctx.ci.bisect.__main__ import _parse as parse_bisect
 from longctx.ci.checkpoint_dirs import CheckpointsError
-from longctx.ci.run_file import RunFileError, _unused_keys, read_run_file, run_options
+from longctx.ci.run_file import RunFile, RunFileError, _unused_keys, read_run_file, run_options
 from longctx.ci.watch.__main__ import _parse as parse_watch
 from longctx.fixtures.tasks.questions.read_tasks import shipped_suites
 from longctx.measurement import _arguments as parse_keywords
-from longctx.plugins.config.options import OPTIONS, RUN_OPTIONS, Caller, Option, declared_by
+from longctx.plugins.config.options import OPTIONS, PATHS, RUN_OPTIONS, SUITE_OPTIONS, Caller, Option, declared_by
 from longctx.plugins.thresholds.records import SHIPPED
 from tests.helpers.paths import REPOSITORY
 
@@ -136,6 +136,18 @@ def test_a_flag_has_one_record_for_each_command() -> None:
     keys = [(option.table, option.file_key) for option in OPTIONS if option.key is not None]
     assert len(keys) == len({*keys})
     assert [one.flag for one in declared_by("watch") if one.table != "watch"] == []
+
+
+@pytest.mark.parametrize("flag", [option.flag for option in SUITE_OPTIONS if option.kind in PATHS])
+def test_a_path_that_no_file_system_holds_is_refused_before_any_look_at_it(flag: str, tmp_path: Path) -> None:
+    file = RunFile(
+        path=tmp_path / "longctx.toml", tables={RUN_OPTIONS[flag].table: {RUN_OPTIONS[flag].file_key: "a\0b"}}
+    )
+    with pytest.raises(RunFileError, match="holds a NUL; write a text without one"):
+        run_options(file)
+    for path in ("a" * 300, "folder/" + "é" * 130):
+        assert "as no file has; give a path" in RUN_OPTIONS[flag].problem(path)
+    assert "no file has" not in RUN_OPTIONS[flag].problem(",".join(["b/" + "a" * 200] * 3))
 
 
 def test_a_value_is_checked_by_its_record() -> None:
