@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from longctx.fixtures.cases import max_case_tokens
 from longctx.fixtures.lengths import format_length
 from longctx.fixtures.memory import GIB, estimated_memory, gpu_memory_bytes
 from longctx.fixtures.records import Case
@@ -182,7 +181,7 @@ def _samples(cases: Sequence[Case]) -> int:
 
 
 def _tokens(cases: Sequence[Case]) -> int:
-    return sum(map(max_case_tokens, cases))
+    return sum(len(case.planned) * case.length for case in cases)
 
 
 def _power_lines(run: Run, cases: Sequence[Case]) -> list[str]:
