@@ -54,14 +54,12 @@ def table(content: Table) -> str:
     """Return a table; empty without rows."""
     if not content.rows:
         return ""
-    has_samples = any(row.samples is not None for row in content.rows)
-    head = [content.corner, *content.columns, *["samples"] * has_samples]
+    head = [content.corner, *content.columns]
     lines = [_line(head), _line(["---"] * len(head))]
     for row in content.rows:
         name = markdown_text(row.name, LONGEST_CELL)
         bold = "**" if row.kind == "total" else ""
-        samples = [f"{row.samples}"] * has_samples
-        lines.append(_line([f"{bold}{name}{bold}", *map(_cell, row.cells), *samples]))
+        lines.append(_line([f"{bold}{name}{bold}", *map(_cell, row.cells)]))
     return "\n".join(lines)
 
 

@@ -35,7 +35,6 @@ class Row:
     cells: tuple[Cell, ...]
     kind: RowKind = "task"
     """A task; a mean over tasks; a total, the mean over a whole suite; or a detail of the row above it."""
-    samples: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -115,8 +115,7 @@ def _table_lines(table: Table, columns: int) -> list[Line]:
             lines.append((_row_text(f"{MARKS[row.kind]}{row.name}", texts, widths), markup))
             intervals = [cell.interval for cell in cells]
             if any(intervals):
-                label = "  the model" if row.samples is None else f"  {row.samples} samples"
-                lines.append((_row_text(label, intervals, widths), {}))
+                lines.append((_row_text("  interval", intervals, widths), {}))
     return lines
 
 

@@ -22,7 +22,7 @@ from longctx.plugins.report.document import RunSummary
 from longctx.plugins.report.sections.comparison import comparison_notes, difference_tables
 from longctx.plugins.report.sections.engine import cost_text, invariance_table, notes_of, partial_note
 from longctx.plugins.report.sections.gates import gate_table, run_verdict, seed_role, warning_texts
-from longctx.plugins.report.sections.likelihood import finding_notes, likelihood_table
+from longctx.plugins.report.sections.likelihood import finding_notes, likelihood_tables
 from longctx.plugins.report.sections.ruler import effective_length_of, model_facts, ruler_series
 from longctx.plugins.report.sections.scores import (
     at_confidence,
@@ -62,17 +62,13 @@ def page(document: JsonReport, summary: RunSummary, *, budget_bytes: int = BUDGE
     """
     measured = summary.evaluation.measured
     rows = sample_rows(measured.scope.cases, measured.results, budget_bytes)
-    likelihood, regression = document.likelihood, document.regression
     lengths = [short_length(length) for length in tested_lengths(document)]
     return render(
         "report.html.j2",
         script=resource("script.js"),
         title=f"{document.model.name}: long context",
         document=document,
-        model=document.model,
         model_facts=model_facts(document.model),
-        run=document.run,
-        ruler=document.ruler,
         verdict=document.verdict or run_verdict(document),
         partial=partial_note(document),
         effective_length=effective_length_of(document),
@@ -84,14 +80,13 @@ def page(document: JsonReport, summary: RunSummary, *, budget_bytes: int = BUDGE
         at_confidence=at_confidence(document),
         depths=depth_tables(document),
         frontier=[*frontier_notes(document), *question_notes(document)],
-        likelihood=None if likelihood is None else likelihood_table(likelihood, document.cases),
-        likelihood_findings=[] if likelihood is None else finding_notes(likelihood),
+        likelihoods=likelihood_tables(document, has_cases=True),
+        likelihood_findings=finding_notes(document),
         invariance=invariance_table(document.invariance or ()),
         gates=gate_table(document),
         notes=[*(f"{note[0].upper()}{note[1:]}" for note in notes_of(document)), *warning_texts(document)],
         seed_role=seed_role(document),
-        regression=regression,
-        differences=[] if regression is None else difference_tables(document, regression),
+        differences=difference_tables(document),
         comparison_notes=comparison_notes(document),
         failures=failure_table(document),
         lowest=lowest_table(document, LOWEST_CASES),

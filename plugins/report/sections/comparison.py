@@ -182,9 +182,11 @@ def _shown_difference(difference: ReportDifference) -> str:
     return f"{subject} is {ours or 'missing'}, not {theirs or 'missing'}"
 
 
-def difference_tables(document: JsonReport, regression: RegressionSummary) -> list[Table]:
+def difference_tables(document: JsonReport) -> list[Table]:
     """Return the differences from the baseline by task and length, a table for each suite."""
-    lengths = tested_lengths(document)
+    lengths, regression = tested_lengths(document), document.regression
+    if regression is None:
+        return []
     ids: dict[str, dict[str, dict[int, str]]] = {}
     for case in document.cases:
         ids.setdefault(case.suite, {}).setdefault(case.task, {})[case.length] = case.id

@@ -70,17 +70,8 @@ def run_verdict(report: JsonReport, exit_code: int | None = None, page: Path | N
     """
     blocking = [gate for gate in report.gates if gate.blocking]
     words = Counter[str](gate.verdict for gate in blocking)
-    failed = [case for case in report.cases if case.fails]
     checked = held_properties(report)
-    reasons = [
-        *failed_properties(report),
-        *_case_reasons([case for case in failed if case.error]),
-        *(gate_text(gate) for gate in _worst_first(report.gates) if gate.fails),
-        *_case_reasons([case for case in failed if not case.error]),
-    ]
-    endings = report.regression.endings if report.regression else None
-    if endings is not None and endings.fails:
-        reasons.append(f"endings: fail: {endings_text(endings)}")
+    reasons = _failures(report)
     if exit_code == 1 and not reasons:
         reasons.append(OTHER_TESTS)
     word: Literal["pass", "fail", "undecided", "not measured"] = "not measured"
@@ -102,10 +93,23 @@ def run_verdict(report: JsonReport, exit_code: int | None = None, page: Path | N
     return ReportVerdict(
         word=word,
         exit_code=exit_code,
-        counts="; ".join([*_counts(words, failed), *checked]),
+        counts="; ".join([*_counts(words, report.cases), *checked]),
         reasons=tuple(reasons),
         next_step="" if word == "pass" else _next_step(report, page),
     )
+
+
+def _failures(report: JsonReport) -> list[str]:
+    """Return a sentence for everything that fails the run, errors before losses."""
+    failed = [case for case in report.cases if case.fails]
+    errors = [case for case in failed if case.error]
+    bad = [case for case in failed if not case.error]
+    gates = [gate_text(gate) for gate in _worst_first(report.gates) if gate.fails]
+    reasons = [*failed_properties(report), *_case_reasons(errors), *gates, *_case_reasons(bad)]
+    endings = report.regression.endings if report.regression else None
+    if endings is not None and endings.fails:
+        reasons.append(f"endings: fail: {endings_text(endings)}")
+    return reasons
 
 
 def _worst_first(gates: Sequence[ReportGate]) -> list[ReportGate]:
@@ -116,17 +120,19 @@ def _case_reasons(cases: Sequence[ReportCase]) -> list[str]:
     """Return a sentence for every distinct reason, with the first of its cases."""
     ids: dict[str, list[str]] = {}
     for case in cases:
-        ids.setdefault(f"{case.verdict}: {case.error or case.decided_by}", []).append(case.id)
-    return [f"{counted(names, 1)}: {text}" for text, names in ids.items()]
+        reason = f"{case.verdict}: {case.error or case.decided_by}"
+        ids.setdefault(reason, []).append(case.id)
+    return [f"{counted(names, 1)}: {reason}" for reason, names in ids.items()]
 
 
-def _counts(words: Counter[str], failed: Sequence[ReportCase]) -> list[str]:
-    verdicts = shares_text((word, words[word]) for word in ORDER if words[word])
-    counts = [f"blocking gates: {verdicts}" if verdicts else "this run has no blocking gate"]
-    by_word = Counter[str](case.verdict for case in failed)
-    if by_word:
-        counts.append(f"cases: {shares_text((word, by_word[word]) for word in ORDER if by_word[word])}")
-    return counts
+def _counts(words: Counter[str], cases: Sequence[ReportCase]) -> list[str]:
+    gates, failed = _shares(words), _shares(Counter(case.verdict for case in cases if case.fails))
+    counts = [f"blocking gates: {gates}" if gates else "this run has no blocking gate"]
+    return [*counts, f"cases: {failed}"] if failed else counts
+
+
+def _shares(words: Mapping[str, int]) -> str:
+    return shares_text((word, words[word]) for word in ORDER if words.get(word))
 
 
 def _next_step(report: JsonReport, page: Path | None) -> str:
@@ -225,17 +231,12 @@ def warning_texts(document: JsonReport) -> list[str]:
     names = [gate.name for gate in document.gates if gate.kind in scores and 0 < gate.required <= LARGEST_SHARE]
     if names:
         texts.append(f"{', '.join(names[:NAMED_GATES])}: nearly every mean is above it; scores run from 0 to 100")
-    small = [case for case in document.cases if case.planned < FEW_PLANNED]
-    few = [case.planned for case in small]
+    few = [case.planned for case in document.cases if case.planned < FEW_PLANNED]
     if few:
-        least = f"{min(few)}" if min(few) == max(few) else f"at least {min(few)}"
-        remedy = "compare more samples" if document.is_of_files else "give more --samples"
-        if {case.source for case in small} == {"own"}:
-            remedy = "add questions to the file"
         cases = plural(len(few), "case has", "cases have")
         texts.append(
-            f"{cases} fewer than {FEW_PLANNED} planned samples ({least}): a verdict about these samples says little "
-            f"about the model; {remedy}"
+            f"{cases} fewer than {FEW_PLANNED} planned samples (at least {min(few)}): a verdict about these samples "
+            "says little about the model; more samples or questions say more"
         )
     return texts
 
@@ -384,19 +385,23 @@ def _comparison_text(verdict: Verdict) -> str:
         bound = bounds.get(verdict.verdict, f" ({low:.1f} to {high:.1f})")
         bound = bound if is_shown else " on these samples, not shown for the model"
         return f"scores changed by {measured:.1f} points{bound}; {verdict.required:g} allowed ({counts})"
-    start = ""
+    start, points = "", round(measured, 1)
     if verdict.because in ("short baseline", "short candidate"):
         start = f"the {verdict.because.removeprefix('short ')} has too few samples to compare: "
-    points = round(measured, 1)
     moved = f"gained {points:.1f} points" if points > 0 else f"lost {_loss(points):.1f} points"
     bound = _bound_text(verdict.verdict, measured, low, high) if is_shown else " on these samples"
-    allowed = f"{_loss(verdict.required):g} allowed"
-    if verdict.verdict == "fail" and measured >= verdict.required:
-        # The loss itself does not exceed what is allowed: another limit failed the gate.
-        allowed += f", and a failure shows more than {_loss(verdict.required) / 2:g}"
-        if low == high and _loss(measured) >= change.limit - ROUNDING:
-            allowed = f"less than {change.limit:g} allowed where all pairs are known"
+    allowed = _allowed_text(verdict, change, is_exact=low == high)
     return f"{start}{moved}{bound}; {allowed} ({counts}){_chance_text(verdict, change)}"
+
+
+def _allowed_text(verdict: Verdict, change: PairedChange, *, is_exact: bool) -> str:
+    loss, required = _loss(verdict.measured or 0.0), _loss(verdict.required)
+    if verdict.verdict != "fail" or loss > required:
+        return f"{required:g} allowed"
+    # The loss itself does not exceed what is allowed: another limit failed the gate.
+    if is_exact and loss >= change.limit - ROUNDING:
+        return f"less than {change.limit:g} allowed where all pairs are known"
+    return f"{required:g} allowed, and a failure shows more than {required / 2:g}"
 
 
 def _bound_text(word: str, measured: float, low: float, high: float) -> str:

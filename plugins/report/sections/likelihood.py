@@ -1,11 +1,12 @@
 """The likelihoods of gold answers (--signal): their part of the report, and the lines that reports show."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from msgspec import structs
 
-from longctx.fixtures.records.report import JsonReport, ReportCase
+from longctx.fixtures.records import family_of
+from longctx.fixtures.records.report import JsonReport
 from longctx.fixtures.records.report_parts import (
     CaseLikelihood,
     LikelihoodChanges,
@@ -16,7 +17,7 @@ from longctx.fixtures.records.report_parts import (
 )
 from longctx.plugins.evidence.clusters import ESTIMATE_ALPHA
 from longctx.plugins.evidence.likelihood_estimates import DIFFERENCE_CLIP, LEAST_EVIDENCE_GAIN, NLL_CLIP
-from longctx.plugins.report.tables import Cell, Note, Row, RowKind, Table, short_length
+from longctx.plugins.report.tables import Cell, Note, Row, RowKind, Table, notes, short_length
 from longctx.plugins.verdicts.evaluation import Evaluation
 from longctx.plugins.verdicts.likelihood_gates import PanelLikelihood
 
@@ -66,33 +67,38 @@ def has_no_answers(document: JsonReport) -> bool:
     return document.likelihood is not None and document.likelihood.signal == "likelihood"
 
 
-def likelihood_table(section: LikelihoodSummary, cases: Sequence[ReportCase]) -> Table:
-    """Return the measures of every panel, the change of the panel against the baseline, and those of its cases."""
+def likelihood_tables(document: JsonReport, *, has_cases: bool) -> list[Table]:
+    """Return a table of every panel with its change against the baseline, and perhaps its cases; none without them."""
+    section = document.likelihood
+    if section is None:
+        return []
     rows = []
     for panel in section.panels:
-        rows.append(_row(panel_name(panel), "mean", panel, panel.samples))
+        rows.append(_row(f"{panel_name(panel)}, {panel.samples} samples", "mean", panel))
         if panel.change is not None:
-            rows.append(_row("change", "mean", panel.change, panel.change.pairs))
-        for case in cases:
-            family = case.category if case.suite == "helmet" else case.suite
-            entry = section.cases.get(case.id)
+            rows.append(_row(f"change, {panel.change.pairs} pairs", "mean", panel.change))
+        for case in document.cases if has_cases else ():
+            entry, family = section.cases.get(case.id), family_of(case.suite, case.category)
             if entry is not None and (family, case.length) == (panel.family, panel.length):
-                rows.append(_row(case.task, "task", entry, entry.samples))
-    return Table(name="Likelihood of gold answers", corner="nats", columns=tuple(MEASURES.values()), rows=tuple(rows))
+                rows.append(_row(f"{case.task}, {entry.samples} samples", "task", entry))
+    return [Table(name="Likelihood of gold answers", corner="nats", columns=tuple(MEASURES.values()), rows=tuple(rows))]
 
 
-def finding_notes(section: LikelihoodSummary) -> list[Note]:
-    notes = [Note(name="likelihood", text="of gold answers, in nats per token. It screens; answers decide")]
+def finding_notes(document: JsonReport) -> list[Note]:
+    section = document.likelihood
+    if section is None:
+        return []
+    shown = [Note(name="likelihood", text="of gold answers, in nats per token. It screens; answers decide")]
     for panel in section.panels:
-        notes += [Note(text=f"{panel_name(panel)}: {finding}", tone="warning") for finding in panel.findings]
-    return notes
+        shown += notes("", [f"{panel_name(panel)}: {finding}" for finding in panel.findings], "warning")
+    return shown
 
 
 def panel_name(panel: LikelihoodPanel) -> str:
     return f"{panel.family} {short_length(panel.length)}"
 
 
-def _row(name: str, kind: RowKind, entry: CaseLikelihood | LikelihoodChanges, samples: int) -> Row:
+def _row(name: str, kind: RowKind, entry: CaseLikelihood | LikelihoodChanges) -> Row:
     cells = []
     for key in MEASURES:
         estimate: MeanEstimate | None = getattr(entry, key, None)
@@ -106,7 +112,7 @@ def _row(name: str, kind: RowKind, entry: CaseLikelihood | LikelihoodChanges, sa
             is_signed = key == "margin" or isinstance(entry, LikelihoodChanges)
             text = f"{estimate.mean:+.2f}" if is_signed else f"{estimate.mean:.2f}"
             cells.append(Cell(text=text, interval=f"{low:.2f} to {high:.2f}"))
-    return Row(name=name, kind=kind, cells=tuple(cells), samples=samples)
+    return Row(name=name, kind=kind, cells=tuple(cells))
 
 
 def _findings(panel: PanelLikelihood) -> tuple[str, ...]:

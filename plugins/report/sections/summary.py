@@ -6,7 +6,7 @@ from longctx.fixtures.records.report import JsonReport
 from longctx.plugins.report.sections.comparison import comparison_notes
 from longctx.plugins.report.sections.engine import cost_notes, invariance_table, notes_of
 from longctx.plugins.report.sections.gates import gate_table, run_verdict, seed_role, warning_texts
-from longctx.plugins.report.sections.likelihood import finding_notes, has_no_answers, likelihood_table
+from longctx.plugins.report.sections.likelihood import finding_notes, has_no_answers, likelihood_tables
 from longctx.plugins.report.sections.ruler import model_notes
 from longctx.plugins.report.sections.scores import lowest_table, score_notes, score_tables
 from longctx.plugins.report.sections.suites import frontier_notes, question_notes
@@ -26,8 +26,7 @@ def topics(document: JsonReport) -> list[Topic]:
     if not has_no_answers(document):
         shown += [*score_tables(document), score_notes(document)]
     shown.append(notes("files" if document.is_of_files else "server", notes_of(document, ""), "warning"))
-    if (likelihood := document.likelihood) is not None:
-        shown += [finding_notes(likelihood), likelihood_table(likelihood, ())]
+    shown += [finding_notes(document), *likelihood_tables(document, has_cases=False)]
     shown += [frontier_notes(document), question_notes(document), comparison_notes(document)]
     shown.append(lowest_table(document, 0 if is_pass else LOWEST_CASES))
     shown += [cost_notes(document), invariance_table(document.invariance or ())]

@@ -21,7 +21,6 @@ from longctx.plugins.report.html.page import page
 from longctx.plugins.report.markdown import markdown, markdown_text
 from longctx.plugins.report.sections.comparison import comparison_notes, difference_text
 from longctx.plugins.report.sections.engine import cost_text
-from longctx.plugins.report.sections.gates import warning_texts
 from longctx.plugins.report.sections.scores import lowest_table
 from longctx.plugins.report.sections.summary import MOST_PASSING
 from longctx.plugins.report.terminal import terminal_summary
@@ -70,7 +69,6 @@ def test_a_wrong_answer_to_a_users_question_is_shown_with_it() -> None:
         (row,) = lowest_table(own, 1).rows
         assert [cell.text for cell in row.cells] == ["0.0", "1 wrong", "When does it end?", "31 May", "never"]
         assert "| When does it end? | 31 May | never |" in markdown(own)
-        assert any("add questions to the file" in text for text in warning_texts(own)) == (len(own.cases) == 1)
 
 
 def test_answers_that_do_not_end_are_counted_without_a_baseline_too() -> None:

@@ -188,7 +188,7 @@ def test_the_terminal_ends_with_what_why_and_what_next(way: str) -> None:
 def test_a_passing_run_needs_few_lines_below_its_table() -> None:
     assert REPORT.verdict is not None
     lines = [line for line, _ in [*terminal_summary(REPORT), *verdict_lines(REPORT.verdict)]]
-    table_end = next(place for place, line in enumerate(lines) if line.startswith("  the model"))
+    table_end = next(place for place, line in enumerate(lines) if line.startswith("  interval"))
     # pytest's own last line and the names of three reports come besides.
     assert len(lines) - table_end - 1 <= 10
 
