@@ -232,9 +232,9 @@ def move_templates_to_modules(clone: Path) -> None:
     ("spoil", "words"),
     [
         (lambda clone: (clone / "data.py").unlink(), "cannot read"),
-        (move_templates_to_modules, "check out a commit that has it"),
+        (move_templates_to_modules, "at a commit that has data.py"),
         (lambda clone: (clone / "data.py").write_text("def load_qa(:"), "is not Python"),
-        (lambda clone: (clone / "data.py").write_text("x = 1"), "has no 'load_json_kv'"),
+        (lambda clone: (clone / "data.py").write_text("x = 1"), "has no load_json_kv"),
         (lambda clone: (clone / "prompts" / "asqa_revised.json").write_text("{}"), "has no instruction"),
         (lambda clone: (clone / "prompts" / "asqa_revised.json").write_text("{"), "is not JSON"),
     ],
