@@ -48,7 +48,7 @@ def test_a_baseline_with_another_vocabulary_says_to_mend_the_tokenizer(tmp_path:
     vocabulary[first], vocabulary[second] = vocabulary[second], vocabulary[first]
     (other / "tokenizer.json").write_text(json.dumps(tokenizer))
     line = usage_error(*MODEL, "--baseline", str(other))
-    assert "has another vocabulary" in line
+    assert "has another tokenizer.json (model)" in line
     assert line.endswith("or mend the tokenizer files")
 
 

@@ -1,7 +1,6 @@
 """Prompts start with one BOS and end with the answer prefix, and token counts add up, for every kind of tokenizer."""
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -259,8 +258,8 @@ def changed_rules(part: str) -> Any:
         (words_tokenizer("[gMASK]"), "start of every prompt (token ids [1] and [2])"),
         (changed_rules("added token"), ""),
         (changed_rules("padding"), ""),
-        (changed_rules("other ids"), "vocabulary ('a' and 1 more have another id)"),
-        (changed_rules("pre-tokenizer"), "tokenizer (pre_tokenizer)"),
+        (changed_rules("other ids"), "tokenizer.json (model)"),
+        (changed_rules("pre-tokenizer"), "tokenizer.json (pre_tokenizer)"),
     ],
 )
 def test_the_part_in_which_two_formatters_differ_is_named(other: Any, part: str) -> None:
@@ -278,5 +277,4 @@ def test_a_prompt_with_an_added_token_of_one_side_has_other_ids() -> None:
 
 def test_two_chat_templates_differ() -> None:
     one, two = (PromptFormatter(with_template(template)) for template in (TEMPLATE, TEMPLATE_WITH_BOS))
-    part = differing_part(one, two)
-    assert re.fullmatch(r"chat template \('\[user\] Sph.*' and '<s>\[user\] Sph.*' at character 0\)", part)
+    assert differing_part(one, two) == "chat template"
