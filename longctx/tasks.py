@@ -9,10 +9,8 @@ from typing import NamedTuple
 from longctx.fixtures.cli import CommandParser, print_line, report_wrong_use
 from longctx.fixtures.corpora.rows import QuestionsError
 from longctx.fixtures.lengths import format_length
-from longctx.fixtures.tasks import SUITES, TASKS, find_tasks_files
-from longctx.fixtures.tasks.questions.compose import STANDARD_LENGTHS
-from longctx.fixtures.tasks.questions.read_tasks import read_tasks, shipped_suites
-from longctx.fixtures.tasks.ruler.configured import read_ruler
+from longctx.fixtures.tasks import SUITES, TASKS, find_tasks_files, own_tasks
+from longctx.fixtures.tasks.questions.read_tasks import shipped_suites
 from longctx.fixtures.tasks.task import Task
 
 ASKS = {
@@ -83,13 +81,7 @@ def _row(task: Task) -> _Row:
 
 
 def _rows_of_files(names: str) -> list[_Row]:
-    paths = [Path(path) for path in find_tasks_files(names, Path.cwd())]
-    rows = [_row(item.task) for path in paths for item in read_ruler(path)]
-    for definition in (definition for path in paths for definition in read_tasks(path)):
-        dataset = definition.dataset
-        lengths = tuple(dataset.lengths or map(format_length, STANDARD_LENGTHS))
-        rows.append(_Row(definition.file.suite, dataset.category, dataset.name, lengths))
-    return rows
+    return [_row(task) for task in own_tasks(find_tasks_files(names, Path.cwd()))]
 
 
 def _lines(rows: Sequence[_Row]) -> Iterator[str]:

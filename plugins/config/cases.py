@@ -10,7 +10,7 @@ from longctx.fixtures.lengths import LengthError, format_length, parse_length
 from longctx.fixtures.memory import cases_over_memory
 from longctx.fixtures.records import Case, Options
 from longctx.fixtures.shown_text import known_names
-from longctx.fixtures.tasks import FAMILIES, RULER_ASPECTS, SUITES, TASKS, required_scores
+from longctx.fixtures.tasks import FAMILIES, RULER_ASPECTS, SUITES, TASKS
 from longctx.fixtures.tasks.task import Task
 from longctx.fixtures.tokenization.prompts import PromptFormatter
 from longctx.plugins.config.invocation import ConfigError, Invocation
@@ -105,9 +105,10 @@ def select_cases(options: Options, checkpoint: Checkpoint, materials: Materials,
     _check_signal(options, thresholds, cases)
     unavailable = unavailable_cases(cases, materials.tasks, materials.corpora, options)
     # Such a run would skip the cases without questions, or those of a set that has a gate in its file, and end well.
-    own, gated = [case for case in cases if case.task not in TASKS], required_scores(options.tasks)
+    own = [case for case in cases if case.task not in TASKS]
     missing = [case for case in own if case.id in unavailable]
-    fatal = missing if len(missing) == len(own) else [case for case in missing if case.task in gated]
+    gated = [case for case in missing if materials.tasks[case.task].above is not None]
+    fatal = missing if len(missing) == len(own) else gated
     if fatal:
         raise ConfigError(f"--tasks-file: {unavailable[fatal[0].id]}")
     if options.signal == "likelihood":

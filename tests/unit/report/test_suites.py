@@ -141,7 +141,7 @@ def twin_cases(tmp_path: Path) -> Mapping[str, Case]:
         )
     tables.append('[[ruler]]\nname = "fwe_old"\nbase = "fwe"\ncategory = "old"')
     file.write_text("\n".join(tables))
-    tasks = {item.task.name: item.task for item in read_ruler(file)}
+    tasks = {task.name: task for _, task in read_ruler(file)}
     cases = plan(options_of(suite="tasks", lengths=(4096,), samples=8), tasks, GENERATED)
     return {case.task: case for case in cases}
 
@@ -180,7 +180,7 @@ def test_samples_that_two_tasks_share_are_measured_one_after_the_other(tmp_path:
 
 
 def test_a_failure_that_repeats_the_answer_without_the_text_is_from_memory() -> None:
-    tasks = {item.task.name: item.task for item in read_ruler(SHIPPED / "ruler_sweeps.toml")}
+    tasks = {task.name: task for _, task in read_ruler(SHIPPED / "ruler_sweeps.toml")}
     cases = {case.task: case for case in plan(options_of(suite="tasks", lengths=(4096,), samples=4), tasks, GENERATED)}
 
     def result(task: str, *answers: tuple[str, FailureKind | None]) -> CaseResult:

@@ -16,7 +16,7 @@ from longctx.plugins.runner.samples import FULL_FILL_LENGTH
 from tests.helpers.tiny_tokenizers import GENERATED, formatter
 
 SHIPPED_TASKS = {
-    item.task.name: item.task for name in ("ruler_sweeps", "twins") for item in read_ruler(SHIPPED / f"{name}.toml")
+    task.name: task for name in ("ruler_sweeps", "twins") for _, task in read_ruler(SHIPPED / f"{name}.toml")
 }
 # The settings of Table 5, which are those of the base task.
 TABLE_5 = {
@@ -39,7 +39,7 @@ TABLE_5 = {
 def own_task(tmp_path: Path, base: str, settings: str = "", name: str = "mine") -> Task:
     path = tmp_path / "own.toml"
     path.write_text(f'[[ruler]]\nname = "{name}"\nbase = "{base}"\n{settings}\n', encoding="utf-8")
-    return read_ruler(path)[0].task
+    return read_ruler(path)[0][1]
 
 
 def sample_of(task: Task, length: int = 4096, index: int = 0) -> Sample:
