@@ -74,11 +74,6 @@ def test_the_best_order_scores_1_and_unknown_passages_take_a_place() -> None:
     assert ndcg([], relevance) == ndcg(["c", "x"], relevance) == ndcg(["c"], {"c": 0}) == ndcg(["a"], {}) == 0
 
 
-def test_no_place_at_all_is_an_error() -> None:
-    with pytest.raises(ValueError, match="k: 0 places"):
-        ndcg(["a"], {"a": 1}, k=0)
-
-
 # --- ROUGE-L ---
 
 WORDS = st.lists(st.sampled_from(["cat", "dog", "ran", "to", "The", "x1", "\n", "-", "é", ".", "sat"]), max_size=9)
