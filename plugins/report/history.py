@@ -5,7 +5,6 @@ The rank correlations are those of HELMET's analysis (Yen et al. 2025, §3).
 
 import math
 import os
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +27,6 @@ from longctx.plugins.report.tables import (
     Cell,
     Row,
     Table,
-    shares_text,
     short_length,
     shown_interval,
     shown_number,
@@ -211,17 +209,15 @@ def _report_table(reports: Sequence[StepReport], folder: Path | None) -> Table:
     rows = []
     for report in reports:
         length = report.document.ruler.effective_length_label
-        verdicts = Counter(gate.verdict for gate in report.document.gates if gate.blocking)
         page = report.path.with_suffix(".html")
         link = os.path.relpath(page, folder) if folder is not None and page.is_file() else ""
         cells = (
             Cell(text=shown_label(length) if length else "-"),
-            Cell(text=shares_text(verdicts.items()) or "-"),
             Cell(text=report.document.model.name),
             Cell(text="open" if link else "-", link=link),
         )
         rows.append(Row(name=f"{report.step:,}", cells=cells))
-    columns = ("effective length", "blocking gates", "model", "page")
+    columns = ("effective length", "model", "page")
     return Table(name="Reports by step", corner="step", columns=columns, rows=tuple(rows))
 
 

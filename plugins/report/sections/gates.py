@@ -41,7 +41,7 @@ ORDER = ("fail", "error", "undecided", "not measured", "pass")
 # Points by which the sum of differences may be off.
 ROUNDING = 1e-6
 # Rarer losses are not told apart.
-MOST_RUNS = 1_000_000
+RAREST = 1e-6
 # More frequent ones are not counted.
 MOST_SHOWN = 2 / 3
 # Lengths that pass have 100 points in the arithmetic of effective lengths, others 0.
@@ -426,9 +426,7 @@ def _chance_text(verdict: Verdict, change: PairedChange) -> str:
     if p_value is None or not (verdict.verdict == "fail" or verdict.because == "not shown"):
         return ""
     of_run = 1.0 if p_value >= 1 else -math.expm1(change.comparisons * math.log1p(-p_value))
-    bound = "fewer than " if of_run * MOST_RUNS < 1 else ""
-    share = f"{bound}1 of {_rounded(MOST_RUNS if bound else 1 / of_run)}"
-    often = "most" if of_run > MOST_SHOWN else share
+    often = "most" if of_run > MOST_SHOWN else f"1 of {_rounded(1 / max(of_run, RAREST))}"
     if change.comparisons > 1:
         return f"; in {often} runs an unchanged model loses as much in one of its {change.comparisons} comparisons"
     return f"; unchanged models lose as much in {often} runs"

@@ -226,22 +226,19 @@ def _mean_of(document: JsonReport, cases: Sequence[ReportCase]) -> Row:
 
 
 def lowest_table(document: JsonReport, most: int) -> Table:
-    """Return the cases with the lowest scores, each with its most frequent failures and its first wrong answer.
-
-    Cases that a calibration checkpoint should have solved come first.
-    """
-    solved = document.model.solved_tasks
+    """Return the cases with the lowest scores, each with its most frequent failures and its first wrong answer."""
     wrong = [case for case in document.cases if case.examples]
-    wrong.sort(key=lambda case: (case.task not in solved, case.score or 0, case.length))
-    rows = []
+    wrong.sort(key=lambda case: (case.score or 0, case.length))
     has_questions = any(case.examples[0].question for case in wrong[:most])
+    rows = []
     for case in wrong[:most]:
-        example = case.examples[0]
-        questions = [one_line(example.question, 60)] if has_questions else []
-        expected, answer = one_line(", ".join(example.expected), 60), one_line(example.got, 80) or "(empty)"
-        kinds = Counter(case.failures).most_common(MOST_KINDS)
-        texts = (shown_number(case.score), shares_text(kinds), *questions, expected, answer)
-        rows.append(text_row(f"{case.task}-{format_length(case.length)}" if case.length else case.task, *texts))
+        example, kinds = case.examples[0], Counter(case.failures).most_common(MOST_KINDS)
+        texts = [shown_number(case.score), shares_text(kinds)]
+        if has_questions:
+            texts.append(one_line(example.question, 60))
+        texts += [one_line(", ".join(example.expected), 60), one_line(example.got, 80) or "(empty)"]
+        name = f"{case.task}-{format_length(case.length)}" if case.length else case.task
+        rows.append(text_row(name, *texts))
     columns = ("score", "failures", *(["question"] if has_questions else []), "expected", "answer")
     return Table(name="Lowest-scoring cases", corner="lowest", columns=columns, rows=tuple(rows), is_wordy=True)
 
@@ -261,15 +258,10 @@ def failure_table(document: JsonReport) -> Table:
     kinds = [kind for kind in ORDER if any(counts[kind] for counts in results.values())]
     rows = []
     for name, counts in results.items():
-        total = counts.total()
-        cells = [_share_cell(kind, counts[kind], total) for kind in kinds]
-        rows.append(Row(name=name, cells=(*cells, Cell(text=f"{total:,}"))))
+        cells = []
+        for kind in kinds:
+            share = 100 * counts[kind] / counts.total()
+            style = "none" if kind == RIGHT or not share else difference_class(-share)
+            cells.append(Cell(text=f"{counts[kind]:,}" if share else "", style=style))
+        rows.append(Row(name=name, cells=(*cells, Cell(text=f"{counts.total():,}"))))
     return Table(name="Kinds of failure by length", corner="samples", columns=(*kinds, "all"), rows=tuple(rows))
-
-
-def _share_cell(kind: str, count: int, total: int) -> Cell:
-    if not count:
-        return Cell(text="")
-    share = 100 * count / total
-    style = "none" if kind == RIGHT else difference_class(-share)
-    return Cell(text=f"{count:,}", style=style, title=f"{share:.1f} % of {total:,} samples")
