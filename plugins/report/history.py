@@ -111,7 +111,14 @@ def write_history(directory: Path, target: Path) -> tuple[list[StepReport], list
     if not reports and together is None:
         reason = skipped[0] if skipped else f"it contains no {REPORT_SCHEMA}"
         raise HistoryError(f"{directory} has no report with a step ({reason})")
-    page = steps_page(reports, target.parent, skipped=skipped, together=together)
+    page = render(
+        "history.html.j2",
+        title="Long context over training steps",
+        reports=_report_table(reports, target.parent),
+        together=together,
+        skipped=[visible(line) for line in skipped],
+        **step_charts(reports),
+    )
     target.write_text(page, encoding="utf-8", errors="replace")
     return reports, skipped
 
@@ -167,24 +174,6 @@ def _names(by_report: Iterable[Iterable[str]]) -> list[str]:
     return list(dict.fromkeys(name for names in by_report for name in names))
 
 
-def steps_page(
-    reports: Sequence[StepReport],
-    folder: Path | None = None,
-    *,
-    skipped: Sequence[str] = (),
-    together: tuple[Table, Table] | None = None,
-) -> str:
-    """Return the page as HTML; `folder` is the directory it is written to, from which it links to other pages."""
-    return render(
-        "history.html.j2",
-        title="Long context over training steps",
-        reports=_report_table(reports, folder),
-        together=together,
-        skipped=[visible(line) for line in skipped],
-        **step_charts(reports),
-    )
-
-
 def step_charts(reports: Sequence[StepReport]) -> dict[str, Any]:
     """Return the charts and the table of gates of a page over steps, which a watch shows too."""
     labels = [f"{report.step:,}" for report in reports]
@@ -205,12 +194,13 @@ def step_charts(reports: Sequence[StepReport]) -> dict[str, Any]:
     }
 
 
-def _report_table(reports: Sequence[StepReport], folder: Path | None) -> Table:
+def _report_table(reports: Sequence[StepReport], folder: Path) -> Table:
+    """Return the reports with links from a page in the folder to their own pages."""
     rows = []
     for report in reports:
         length = report.document.ruler.effective_length_label
         page = report.path.with_suffix(".html")
-        link = os.path.relpath(page, folder) if folder is not None and page.is_file() else ""
+        link = os.path.relpath(page, folder) if page.is_file() else ""
         cells = (
             Cell(text=shown_label(length) if length else "-"),
             Cell(text=report.document.model.name),

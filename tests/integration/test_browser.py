@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from longctx.plugins.report.document import document
-from longctx.plugins.report.history import StepReport, steps_page
+from longctx.plugins.report.history import write_history
 from longctx.plugins.report.html.page import page
+from longctx.plugins.report.texts import report_text
 from longctx.plugins.reports import write
 from tests.helpers.browser import CHROMIUM, DRIVER, Browser, browser
 from tests.helpers.pages import rows_of
@@ -33,8 +34,11 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     }
     for name, run in runs.items():
         write(folder / f"{name}.html", page(document(run), run))
-    reports = [StepReport(step=step, path=folder, document=document(runs["nasty"])) for step in (1, 2)]
-    write(folder / "history.html", steps_page(reports))
+    (folder / "steps").mkdir()
+    for step in (1, 2):
+        run = run_summary(texts=NASTY, samples=len(NASTY), suite="ruler", lengths=(4096, 8192), step=step)
+        write(folder / "steps" / f"{step}.json", report_text("--report-json", run, document(run)))
+    write_history(folder / "steps", folder / "history.html")
     return {path.stem: path for path in folder.iterdir()}
 
 
