@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from longctx.ci.watch.history import ACCEPTED, Notified, Search, WatchedCheckpoint
-from longctx.ci.watch.outcomes import CaseOutcome
+from longctx.ci.watch.history import ACCEPTED, CaseOutcome, Notified, Search, WatchedCheckpoint
 
 Kind = Literal["loss", "gates", "error"]
 """What fails: cases; gates or the engine, if no case has lost points; or the measurement itself."""

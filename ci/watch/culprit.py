@@ -14,8 +14,7 @@ from longctx.ci.suite_options import without_options
 from longctx.ci.suite_process import LocalProcesses, environment_of, log_lines, log_of, workers_on
 from longctx.ci.watch.alerts import Alert, passing_steps
 from longctx.ci.watch.checkpoint_watcher import CompleteCheckpoint
-from longctx.ci.watch.history import Search, WatchedCheckpoint
-from longctx.ci.watch.outcomes import CaseOutcome
+from longctx.ci.watch.history import CaseOutcome, Search, WatchedCheckpoint
 from longctx.fixtures.atomic_files import write_file
 from longctx.fixtures.outside_files import read_outside
 from longctx.fixtures.shown_text import one_line

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from longctx.ci.watch.checkpoint_watcher import Loss
-from longctx.ci.watch.outcomes import CaseOutcome, PanelScore
+from longctx.fixtures.records.report_parts import Interval
 
 LOCK = "watch.lock"
 # The errors of file systems without locks, and of those whose lock server is not there.
@@ -24,6 +24,51 @@ MOST_HOLDER_BYTES = 512
 
 Verdict = Literal["pass", "undecided", "not measured", "fail", "error"]
 ACCEPTED: tuple[Verdict, ...] = ("pass", "undecided")
+
+
+State = Literal["pass", "undecided", "lost", "fail"]
+STATES: tuple[State, ...] = ("pass", "undecided", "lost", "fail")
+
+
+class CaseOutcome(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The part that one case has in the verdict on a checkpoint."""
+
+    length: int
+    """In tokens."""
+    state: State
+    """`fail` if the case is shown to be bad in a gate that failed; `lost` if it has lost points in a failed gate of
+    which no case is; `undecided` if a gate that it is in is undecided, or failed for other cases."""
+    gates: tuple[str, ...] = ()
+    """The failed gates that the case has lost in."""
+    points: float | None = None
+    """The difference from the baseline, or from what the failed gate requires; negative for a loss. None if neither is
+    known."""
+    against: Literal["baseline", "threshold"] = "baseline"
+    interval: Interval | None = None
+    """Confidence interval of `points`, about the model."""
+    pairs: int = 0
+    """Samples, or pairs of samples, that the points are from."""
+    error: float | None = None
+    """Standard error of `points` from the samples alone; None without points."""
+
+    @property
+    def has_lost(self) -> bool:
+        return self.state in ("lost", "fail")
+
+
+class PanelScore(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The mean score of a family at one length.
+
+    A verdict that was clear early rests on fewer samples, so scores of two checkpoints may not be comparable. The
+    points are on samples that both have answered.
+    """
+
+    score: float
+    """From 0 to 100, over the cases."""
+    samples: int
+    points: float | None = None
+    """The difference from the anchor, negative for a loss; None if nothing was compared with it."""
+    pairs: int = 0
 
 
 class WatchedCheckpoint(

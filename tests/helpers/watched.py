@@ -4,8 +4,7 @@ from collections.abc import Mapping
 
 from msgspec import structs
 
-from longctx.ci.watch.history import Verdict, WatchedCheckpoint
-from longctx.ci.watch.outcomes import CaseOutcome, State
+from longctx.ci.watch.history import CaseOutcome, State, Verdict, WatchedCheckpoint
 
 ANCHOR_STEP = 1
 PAIRS = 48

@@ -11,8 +11,7 @@ from longctx.ci.checkpoint_dirs import StepReader
 from longctx.ci.suite_options import SuiteOptions
 from longctx.ci.watch.alert_text import AlertText, write_index
 from longctx.ci.watch.alerts import find_alerts
-from longctx.ci.watch.history import Search, Verdict, WatchedCheckpoint
-from longctx.ci.watch.outcomes import PanelScore
+from longctx.ci.watch.history import PanelScore, Search, Verdict, WatchedCheckpoint
 from tests.helpers.pages import tables_of
 from tests.helpers.report_records import report_data, report_of
 from tests.helpers.watched import measured
