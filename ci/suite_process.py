@@ -68,7 +68,15 @@ class LocalProcesses:
         log = log_of(report)
         log.unlink(missing_ok=True)
         with log.open("w", encoding="utf-8") as output:
-            return Ended(exit_code=wait(start(command, output.fileno(), environment), self.cancelled))
+            process = start(command, output.fileno(), environment)
+            try:
+                while not self.cancelled.is_set():
+                    with contextlib.suppress(subprocess.TimeoutExpired):
+                        return Ended(exit_code=process.wait(POLL_SECONDS))
+                raise Cancelled
+            except BaseException:
+                process.stop()
+                raise
 
 
 def run_suite(
@@ -150,18 +158,6 @@ def start(
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     variables = inherited | dict(environment or {})
     return Supervised(command, output=output, environment=variables, first_signal=first_signal)
-
-
-def wait(process: Supervised, cancelled: threading.Event) -> int:
-    """Return the exit code of a process when it ends; stop it, and raise Cancelled, if `cancelled` is set."""
-    try:
-        while not cancelled.is_set():
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                return process.wait(POLL_SECONDS)
-        raise Cancelled
-    except BaseException:
-        process.stop()
-        raise
 
 
 def read_report(path: Path) -> JsonReport | None:
