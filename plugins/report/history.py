@@ -5,7 +5,7 @@ The rank correlations are those of HELMET's analysis (Yen et al. 2025, §3).
 
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -351,41 +351,38 @@ def _standings(cases: Sequence[ReportCase]) -> Standings:
         families.setdefault(family_of(case.suite, case.category), []).append(standing)
     standings = {}
     for length, families in by_length.items():
-        standings[length] = _of_independent([_of_independent(family) for family in families.values()])
+        means = [_joined(family, _of_independent) for family in families.values()]
+        standings[length] = _joined(means, _of_independent)
     return standings
 
 
-def _of_independent(parts: Sequence[Standing]) -> Standing:
-    """Return the standing of the mean of independent parts, whose distances add up as squares."""
-    count = len(parts)
+def _joined(parts: Sequence[Standing], join: Callable[[Sequence[float]], float]) -> Standing:
+    """Return the standing of the mean of parts, whose distances are joined."""
     return Standing(
         average=fmean(part.average for part in parts),
-        below=math.hypot(*(part.below for part in parts)) / count,
-        above=math.hypot(*(part.above for part in parts)) / count,
+        below=join([part.below for part in parts]),
+        above=join([part.above for part in parts]),
     )
 
 
-def _over_lengths(parts: Sequence[Standing]) -> Standing:
-    """Return the standing of the average. Lengths share questions and haystacks, so the distances are averaged."""
-    return Standing(
-        average=fmean(part.average for part in parts),
-        below=fmean(part.below for part in parts),
-        above=fmean(part.above for part in parts),
-    )
+def _of_independent(distances: Sequence[float]) -> float:
+    """Return the distance of a mean of independent parts, where they add up as squares."""
+    return math.hypot(*distances) / len(distances)
 
 
 def _ranked(name: str, documents: Sequence[JsonReport], by_document: Sequence[Standings]) -> Table:
     lengths = sorted(by_document[0])
-    standings = [_over_lengths([own[length] for length in lengths]) for own in by_document]
+    # Lengths share questions and haystacks, so the distances are averaged.
+    standings = [_joined([own[length] for length in lengths], fmean) for own in by_document]
+    models = sorted(zip(documents, by_document, standings, strict=True), key=lambda model: -model[2].average)
     rows = []
-    for place in sorted(range(len(documents)), key=lambda place: -standings[place].average):
-        own = standings[place]
+    for document, by_length, own in models:
+        scores = [shown_number(by_length[length].average) for length in lengths]
+        interval = shown_interval((max(0.0, own.average - own.below), min(100.0, own.average + own.above)))
         first = 1 + sum(other.is_better(own) for other in standings)
         last = len(standings) - sum(own.is_better(other) for other in standings)
-        scores = [shown_number(by_document[place][length].average) for length in lengths]
-        interval = shown_interval((max(0.0, own.average - own.below), min(100.0, own.average + own.above)))
         rank = f"{first}" if first == last else f"{first} to {last}"
-        rows.append(text_row(shown_name(documents[place]), *scores, f"{own.average:.1f} ({interval})", rank))
+        rows.append(text_row(shown_name(document), *scores, f"{own.average:.1f} ({interval})", rank))
     columns = (*map(short_length, lengths), "average", "rank")
     return Table(name=name, corner=name, columns=columns, rows=tuple(rows))
 

@@ -141,7 +141,11 @@ def _differing_settings(model: Mapping[str, str], baseline: Mapping[str, str]) -
     names = [name for name in {**model, **baseline} if model.get(name) != baseline.get(name)]
     # The settings of two engines cannot be compared.
     names = ["engine"] if "engine" in names else names
-    return "; ".join(f"{name} {baseline.get(name, 'unset')}, not {model.get(name, 'unset')}" for name in names)
+    texts = []
+    for name in names:
+        theirs, ours = baseline.get(name, "unset"), model.get(name, "unset")
+        texts.append(f"{name} {theirs}, not {ours}")
+    return "; ".join(texts)
 
 
 def endings_text(endings: ReportEndings) -> str:

@@ -7,7 +7,7 @@ from msgspec import UNSET, UnsetType
 from longctx.fixtures.records import Generation, PropertyFinding
 from longctx.fixtures.records.report import JsonReport, ReportServer, ReportTokens
 from longctx.fixtures.records.results import EngineFacts
-from longctx.plugins.report.tables import Cell, Note, Row, Table, plural, verdict_cell
+from longctx.plugins.report.tables import Cell, Note, Row, Table, notes, plural, verdict_cell
 from longctx.plugins.verdicts.evaluate import Measured
 
 # Single answers may consist of special tokens, which no text shows.
@@ -41,27 +41,27 @@ def invariance_table(findings: Sequence[PropertyFinding]) -> Table:
 
 def server_notes(generations: Sequence[Generation], facts: EngineFacts | None) -> ReportServer | UnsetType:
     """Return the notes about the server of a run; unset without any."""
-    notes = list(facts.notes) if facts else []
+    texts = list(facts.notes) if facts else []
     answers = len(generations)
     excess = [one.excess_tokens for one in generations if one.excess_tokens]
     if excess:
-        notes.append(
+        texts.append(
             f"gave more tokens than requested in {len(excess):,} of {answers:,} answers, up to {max(excess):,} too "
             "many; each answer was cut to its token budget before it was scored"
         )
     missing = [one.missing_tokens for one in generations if one.missing_tokens]
     if len(missing) > MISSING_SHARE * answers:
-        notes.append(
+        texts.append(
             f"counted more tokens than its texts have in {len(missing):,} of {answers:,} answers, up to "
             f"{max(missing):,} more: it drops a part of what the model writes"
         )
-    return ReportServer(notes=tuple(notes)) if notes else UNSET
+    return ReportServer(notes=tuple(texts)) if texts else UNSET
 
 
-def notes_of(document: JsonReport, subject: str = "the server ") -> list[str]:
-    """Return the report's facts about its server, after the subject; or of the files whose results were compared."""
-    notes = () if isinstance(document.server, UnsetType) else document.server.notes
-    return [note if document.is_of_files else f"{subject}{note}" for note in notes]
+def notes_of(document: JsonReport) -> list[Note]:
+    """Return the report's facts about its server, or about the files whose results were compared."""
+    texts = () if isinstance(document.server, UnsetType) else document.server.notes
+    return notes("files" if document.is_of_files else "server", texts, "warning")
 
 
 def tokens_of(measured: Measured, generations: Sequence[Generation]) -> ReportTokens:
