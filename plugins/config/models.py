@@ -19,7 +19,7 @@ from longctx.fixtures.engines import EngineError, execution_settings
 from longctx.fixtures.engines.openai.endpoint import Endpoint
 from longctx.fixtures.memory import cases_over_memory
 from longctx.fixtures.records import Options
-from longctx.fixtures.records.report import JsonReport, ReportSource
+from longctx.fixtures.records.report import ReportSource
 from longctx.fixtures.tokenization.load import TokenizerError, load_tokenizer
 from longctx.fixtures.tokenization.prompts import PromptFormatter, differing_part
 from longctx.plugins.config.invocation import ConfigError, Invocation
@@ -64,7 +64,7 @@ def resolve_baseline(
     samples = materials.samples_fingerprint(formatter)
     path = str(invocation.path(given))
     if not os.path.isdir(path) and (os.path.exists(path) or given.endswith(REPORT_SUFFIXES)):
-        return read_baseline(Path(path), options, samples, lambda report: _difference(report, options, materials))
+        return read_baseline(Path(path), options, samples)
     path = _checkpoint_path(invocation, given, option="--baseline")
     checkpoint = _read_or_make(invocation, path, option="--baseline")
     other = load_formatter(options, checkpoint.path, endpoint, option="--baseline")
@@ -82,17 +82,6 @@ def resolve_baseline(
         checkpoint=checkpoint,
         has_other_tokenizer=is_other,
     )
-
-
-def _difference(report: JsonReport, options: Options, materials: Materials) -> str:
-    run = report.run
-    if run.seed != options.seed:
-        return f"seed {run.seed}, not {options.seed}"
-    if run.prompts != materials.prompts_fingerprint:
-        return "another wording of the prompts"
-    if run.corpora != materials.corpora.fingerprint:
-        return "other texts"
-    return "another tokenizer, chat template, way of scoring or version of the tasks"
 
 
 def _read_or_make(invocation: Invocation, path: str, *, option: str) -> Checkpoint:

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -141,17 +141,17 @@ def is_same_checkpoint(run: Run, executions: Mapping[str, Mapping[str, str]]) ->
     return is_same_execution and run.baseline.fingerprint == run.checkpoint.fingerprint
 
 
-def read_baseline(path: Path, options: Options, samples: str, difference: Callable[[JsonReport], str]) -> Baseline:
+def read_baseline(path: Path, options: Options, samples: str) -> Baseline:
     """Return the baseline that a JSON report describes; `samples` is the fingerprint of this run's samples.
 
-    Raises BaselineError if the report's journal is missing, and for a report of other samples; `difference` says which.
+    Raises BaselineError if the report's journal is missing, and for a report of other samples.
     """
     report = _report(path)
     model, run = report.model, report.run
     if run.samples != samples or run.seed != options.seed:
         raise BaselineError(
-            f"--baseline: {path} was measured on other samples ({difference(report)}); measure it again with these "
-            "options, or give the checkpoint instead"
+            f"--baseline: {path} was measured on other samples (seed {run.seed}, or other texts, prompts, scoring or "
+            "tokenizer); measure it again with these options, or give the checkpoint instead"
         )
     execution = model.execution or {}
     subject = Subject(model=model.name, fingerprint=model.fingerprint, execution=execution)
