@@ -119,11 +119,6 @@ def check_values(arguments: Namespace) -> None:
             check_vllm(arguments.device, int(arguments.batch_size))
         if (gpus := int(arguments.gpus_per_worker)) > 1:
             check_gpus(arguments.device, gpus)
-    for name, attribute in (("-k", "keyword"), ("-m", "markexpr")):
-        # pytest would print the escape sequences of an expression. A measurement from Python has none.
-        expression = getattr(arguments, attribute, "") or ""
-        if not expression.isprintable():
-            raise ConfigError(f"{name}: {visible_line(expression)} has control characters; write names, and, or, not")
 
 
 def resolve(invocation: Invocation) -> Run:
@@ -361,14 +356,9 @@ def _checkpoint_warnings(checkpoint: Checkpoint, formatter: PromptFormatter, *, 
     # Rows of added tokens may be zero as long as no training has met them.
     tokens = getattr(formatter.tokenizer, "vocab_size", 0)
     if checkpoint.calibration is None and (unwritten := unwritten_tensors(folder, tokens)):
-        names = []
-        for name, zeros in list(unwritten.items())[:MOST_TENSORS]:
-            end = f" (its last {zeros:,} values are 0)" if zeros else ""
-            names.append(visible_line(name) + end)
+        names = ", ".join(map(visible_line, list(unwritten)[:MOST_TENSORS]))
         more = f" and {len(unwritten) - MOST_TENSORS} more" if len(unwritten) > MOST_TENSORS else ""
-        warnings.append(
-            f"weights of one value only, or that end in zeros, as if never written whole: {', '.join(names)}{more}"
-        )
+        warnings.append(f"weights of one value only, or that end in zeros, as if never written whole: {names}{more}")
     return tuple(warnings)
 
 
