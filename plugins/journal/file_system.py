@@ -9,14 +9,6 @@ from pathlib import Path
 # Network file systems show the changes of other machines within a minute by default.
 VISIBLE_SECONDS = 60.0
 POLL_SECONDS = 0.5
-_SPACE = "make room or give another directory"
-_PERMISSION = "give a directory that can be written"
-_NAME = "give a directory, or a name that is free"
-REMEDIES = {
-    errno.ENOSPC: _SPACE, errno.EDQUOT: _SPACE, errno.EFBIG: _SPACE,
-    errno.EACCES: _PERMISSION, errno.EPERM: _PERMISSION, errno.EROFS: _PERMISSION,
-    errno.ENOTDIR: _NAME, errno.EEXIST: _NAME, errno.EISDIR: _NAME,
-}  # fmt: skip
 
 
 class JournalError(RuntimeError):
@@ -30,9 +22,9 @@ def journal_errors(action: str, directory: Path) -> Iterator[None]:
         yield
     except OSError as error:
         reason = error.strerror or type(error).__name__
-        remedy = REMEDIES.get(error.errno or 0, "check its file system and start again")
         raise JournalError(
-            f"--journal: cannot {action} {directory} ({reason}); {remedy}; finished results are kept"
+            f"--journal: cannot {action} {directory} ({reason}); make room or give a directory that can be written; "
+            "finished results are kept"
         ) from error
 
 
