@@ -6,7 +6,6 @@ from pathlib import Path
 from longctx.fixtures.cli import CommandParser, print_line, report_wrong_use
 from longctx.plugins.journal.file_system import JournalError
 from longctx.plugins.journal.heartbeat import WORKER_NAME, WORKERS, is_worker_dead
-from longctx.plugins.journal.store import JudgeReplies
 from longctx.plugins.journal.subjects import SubjectDirectory, delete_subject, subject_directories
 
 AGES_SECONDS = {"d": 86_400, "h": 3_600}
@@ -26,8 +25,6 @@ def main(arguments: list[str] | None = None) -> int:
         subjects = _subjects(directory, options.model)
         if options.prune is None:
             _list(subjects)
-            for line in JudgeReplies(directory, None).damage():
-                print_line(line)
         else:
             _prune(directory, subjects, _least_seconds(options.prune), is_dry=options.dry_run)
     except (ValueError, JournalError) as error:

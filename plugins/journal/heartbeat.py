@@ -47,14 +47,12 @@ class Heartbeat:
         directory: Path,
         run: str,
         *,
-        lease_seconds: float = LEASE_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ):
         host = re.sub(r"[^0-9A-Za-z-]", "-", platform.node())[:40] or "host"
         self.directory = directory
         self.run = run
         self.name = f"{host}-{os.getpid()}-{secrets.token_hex(4)}"
-        self.lease_seconds = lease_seconds
         self.clock = clock
         self._states: dict[str, tuple[object, float]] = {}
         """The last state by name, and the time at which this process first saw it."""
@@ -102,7 +100,7 @@ class Heartbeat:
             self._states[name] = (state, now)
             return False
         is_awake = time.monotonic() - self._beaten < PAUSE_SECONDS
-        return now - since >= self.lease_seconds and is_awake and pauses == self._pauses
+        return now - since >= LEASE_SECONDS and is_awake and pauses == self._pauses
 
     def run_of(self, name: str) -> str | None:
         """Return the run of a worker; None if its file is missing or unreadable."""

@@ -248,14 +248,14 @@ class JudgeReplies:
     """A store of judge replies by key in the journal `directory`; any number of threads may use it.
 
     `name` is unique to this process, such as a heartbeat's name. Only this process writes the file of that name; it
-    reads the files of all others when a key is missing. Without a name nothing is written. Of several replies for one
-    key the first that was read counts. Methods raise JournalError if the directory cannot be read or written.
+    reads the files of all others when a key is missing. Of several replies for one key the first that was read counts.
+    Methods raise JournalError if the directory cannot be read or written.
     """
 
-    def __init__(self, directory: Path, name: str | None):
+    def __init__(self, directory: Path, name: str):
         self.directory = directory
         self.folder = directory / JUDGE_REPLIES
-        self._own_file = None if name is None else LineFile(self.folder / f"{JUDGE_PREFIX}{name}{SUFFIX}")
+        self._own_file = LineFile(self.folder / f"{JUDGE_PREFIX}{name}{SUFFIX}")
         self._replies: dict[str, str] = {}
         self._files: dict[Path, ReadLines] = {}
         self._lock = Lock()
@@ -267,33 +267,22 @@ class JudgeReplies:
                 self._read_files()
             return self._replies.get(key)
 
-    def damage(self) -> list[str]:
-        """Return one line for every file with unreadable lines, after a look at all files."""
-        with self._lock:
-            self._read_files()
-            lines = list[str]()
-            for path, file in sorted(self._files.items()):
-                lines += file.damage(path, "the judge is asked again for their replies")
-            return lines
-
     def put(self, key: str, reply: str) -> None:
         """Store a reply so that it survives a power loss; an existing reply for `key` stays."""
         with self._lock:
             if key in self._replies:
                 return
-            if self._own_file is not None:
-                with journal_errors("write", self.folder):
-                    self._own_file.append(encode_record(_Reply(key=key, reply=reply)) + b"\n")
+            with journal_errors("write", self.folder):
+                self._own_file.append(encode_record(_Reply(key=key, reply=reply)) + b"\n")
             self._replies[key] = reply
 
     def close(self) -> None:
         """Close this process's file; may be called twice."""
         with self._lock:
-            if self._own_file is not None:
-                self._own_file.close()
+            self._own_file.close()
 
     def _read_files(self) -> None:
-        own = self._own_file.path if self._own_file is not None and self._own_file.is_open else None
+        own = self._own_file.path if self._own_file.is_open else None
         with journal_errors("read", self.folder), contextlib.suppress(FileNotFoundError):
             for path in sorted(self.folder.glob(f"{JUDGE_PREFIX}*{SUFFIX}")):
                 if path != own:

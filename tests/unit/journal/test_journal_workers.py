@@ -230,12 +230,12 @@ def test_a_worker_on_another_machine_is_dead_after_a_lease(tmp_path: Path, chang
 
 def test_a_claim_without_a_name_is_removed_after_a_lease(tmp_path: Path) -> None:
     clock = Clock()
-    with closing(Heartbeat(tmp_path, "run", lease_seconds=10, clock=clock)) as here:
+    with closing(Heartbeat(tmp_path, "run", clock=clock)) as here:
         journal = Journal(tmp_path, SUBJECT, here)
         write_claim(tmp_path, "aa", "")
         write_claim(tmp_path, "bb", "half-a-na")
         assert journal.claim(["aa", "bb"], 2) == []
-        clock.now += 10
+        clock.now += LEASE_SECONDS
         assert journal.claim(["aa", "bb"], 2) == ["aa", "bb"]
 
 
