@@ -38,8 +38,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.kept_rows import KeptRows
-from longctx.ci.bisect.compare import Bounds
-from longctx.ci.bisect.endpoints import EARLY_SHARE
+from longctx.ci.bisect.compare import EARLY_SHARE, Bounds
 from longctx.ci.bisect.journal_stats import Flip
 from longctx.ci.bisect.measurements import TellingSamples, edge_bounds, telling_samples
 from longctx.ci.bisect.posterior import FALL_SHARE, EndpointVotes, Posterior

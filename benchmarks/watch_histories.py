@@ -31,10 +31,9 @@ from msgspec import structs
 
 from benchmarks.kept_rows import KeptRows
 from benchmarks.simulated_watch import MEAN, RULER, SimulatedRun, SimulatedSuite
-from longctx.ci.checkpoint_dirs import Step
+from longctx.ci.checkpoint_dirs import CompleteCheckpoint, Step
 from longctx.ci.suite_options import SuiteOptions
 from longctx.ci.watch.baselines import ANCHOR, Baselines
-from longctx.ci.watch.checkpoint_watcher import CompleteCheckpoint
 from longctx.ci.watch.history import History, WatchedCheckpoint
 from longctx.ci.watch.measure import SuiteRunner
 from longctx.fixtures.tasks import FAMILIES

@@ -18,8 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from longctx.ci.bisect.compare import Suite
-from longctx.ci.bisect.endpoints import EndpointsError, choose_cases, measure_endpoints
+from longctx.ci.bisect.compare import EndpointsError, Suite, choose_cases, measure_endpoints
 from longctx.ci.bisect.measurements import Bisection, confirm
 from longctx.ci.bisect.posterior import Posterior
 from longctx.ci.bisect.report import step_line, write_result, write_round

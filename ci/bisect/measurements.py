@@ -4,8 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from longctx.ci.bisect.compare import Bounds, Suite, regression_gate
-from longctx.ci.bisect.endpoints import Endpoints, extended
+from longctx.ci.bisect.compare import Bounds, Endpoints, Suite, extended, regression_gate
 from longctx.ci.bisect.journal_stats import Answers, Flip, SampleScores, flipped, scores_of, stored_answers
 from longctx.ci.bisect.posterior import EndpointVotes, Posterior, Reading
 from longctx.ci.bisect.search import Edge, Request, StepResult

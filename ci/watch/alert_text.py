@@ -12,8 +12,7 @@ from longctx.ci.bisect.report import percent
 from longctx.ci.checkpoint_dirs import StepReader
 from longctx.ci.suite_options import SuiteOptions
 from longctx.ci.suite_process import read_report
-from longctx.ci.watch.alerts import Alert, Kind, lowest_case
-from longctx.ci.watch.culprit import search_words, searched_cases
+from longctx.ci.watch.alerts import Alert, Kind, lowest_case, search_words, searched_cases
 from longctx.ci.watch.history import WatchedCheckpoint
 from longctx.ci.watch.measure import ENGINE_CHECK, LAST_GOOD
 from longctx.fixtures.atomic_files import write_file

@@ -14,7 +14,7 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
-from longctx.ci.watch.checkpoint_watcher import Loss
+from longctx.ci.checkpoint_dirs import Loss
 from longctx.fixtures.records.report_parts import Interval
 
 LOCK = "watch.lock"

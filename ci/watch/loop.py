@@ -12,15 +12,13 @@ from typing import Any
 
 from msgspec import structs
 
-from longctx.ci.checkpoint_dirs import StepReader
+from longctx.ci.checkpoint_dirs import CheckpointWatcher, CompleteCheckpoint, StepReader
 from longctx.ci.launch import Execution
 from longctx.ci.suite_options import SuiteOptions
 from longctx.ci.suite_process import LocalProcesses
 from longctx.ci.watch.alert_text import AlertText, broken, culprit_text, headline, score_lines, write_index
-from longctx.ci.watch.alerts import Alert, find_alerts
+from longctx.ci.watch.alerts import Alert, Gap, due_search, find_alerts, run_search
 from longctx.ci.watch.baselines import ANCHOR, Baselines, ComparedCheckpoint
-from longctx.ci.watch.checkpoint_watcher import CheckpointWatcher, CompleteCheckpoint
-from longctx.ci.watch.culprit import Gap, due_search, run_search
 from longctx.ci.watch.history import ACCEPTED, History, Search, WatchedCheckpoint
 from longctx.ci.watch.measure import SEVERITY, SuiteRunner
 from longctx.ci.watch.notify import Notifier, due_stage, notified

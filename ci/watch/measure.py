@@ -18,10 +18,10 @@ from statistics import fmean
 
 from msgspec import structs
 
+from longctx.ci.checkpoint_dirs import CompleteCheckpoint
 from longctx.ci.suite_options import INVARIANCE, SuiteOptions
 from longctx.ci.suite_process import Executor, LocalProcesses, SuiteRun, environment_of, run_suite, workers_on
 from longctx.ci.watch.baselines import ANCHOR, ComparedCheckpoint
-from longctx.ci.watch.checkpoint_watcher import CompleteCheckpoint
 from longctx.ci.watch.history import ACCEPTED, STATES, CaseOutcome, PanelScore, State, Verdict, WatchedCheckpoint
 from longctx.fixtures.installation import CASES_DIRECTORY
 from longctx.fixtures.lengths import format_length

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from longctx.ci.checkpoint_dirs import CheckpointsError, Step, StepReader, between
-from longctx.ci.watch.checkpoint_watcher import UNSETTLED, CheckpointWatcher
+from longctx.ci.checkpoint_dirs import UNSETTLED, CheckpointsError, CheckpointWatcher, Step, StepReader, between
 from longctx.fixtures.checkpoints.steps import named_steps
 from tests.helpers.checkpoints import CONFIG, TENSORS, files, safetensors, write_step
 

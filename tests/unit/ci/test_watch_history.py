@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
-from longctx.ci.watch.checkpoint_watcher import Loss
+from longctx.ci.checkpoint_dirs import Loss
 from longctx.ci.watch.history import History, WatchedCheckpoint, locked
 
 MEASUREMENT = WatchedCheckpoint(
