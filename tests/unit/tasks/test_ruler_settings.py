@@ -172,7 +172,7 @@ def test_a_configuration_works_at_any_length(tmp_path: Path) -> None:
     ],
 )
 def test_settings_that_no_sample_can_have_are_named(base: str, settings: str, error: str, tmp_path: Path) -> None:
-    pattern = rf"^--tasks-file: .*own.toml, ruler 'mine', {re.escape(error)}"
+    pattern = rf"^--tasks-file: .*own.toml, ruler 'mine'[,:] {re.escape(error)}"
     with pytest.raises(QuestionsError, match=pattern):
         own_task(tmp_path, base, settings)
 
