@@ -56,16 +56,10 @@ def _recipes(words: Sequence[str]) -> int:
         description="Write scripts for CI systems and schedulers, and the files that they need, to a directory. Lines "
         "to edit have a comment.",
     )
-    parser.add_argument("directory", nargs="?", type=Path, metavar="DIR", help="created if missing; list them without")
+    parser.add_argument("directory", type=Path, metavar="DIR", help="created if missing")
     target = parser.parse_args(words).directory
     sources = [file for folder in FOLDERS for file in sorted((PACKAGE / folder).iterdir()) if file.suffix != ".pyc"]
     sources.append(SUITE / "thresholds.toml")
-    if target is None:
-        for source in sources:
-            lines = source.read_text(encoding="utf-8").splitlines()
-            comments = (line.removeprefix("# ") for line in lines if line.startswith("# "))
-            print_line(f"{source.name:<20}{next(comments).partition('. ')[0].rstrip('.:')}")
-        return 0
     existing = [name for source in sources if (name := target / source.name).exists()]
     if existing:
         return report_wrong_use(f"DIR: {existing[0]} exists; give another directory, or remove it")

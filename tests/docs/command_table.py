@@ -72,7 +72,6 @@ COMMAND_RUNS = {
     "longctx checkpoint": run("CKPT", "MistralForCausalLM", checkpoint("CKPT")),
     "longctx completion bash": run("", "complete"),
     "longctx docs": run("", "as text .*gates"),
-    "longctx recipes": run("", "smoke.sh"),
     "longctx recipes DIR": run("", "", writes="DIR/smoke.sh"),
     "longctx calibration OUT": run("", "", writes="OUT/model.safetensors"),
     "longctx run --help": run("", "--tasks-file FILE"),
