@@ -30,7 +30,7 @@ from longctx.fixtures.installation import SUITE as REPOSITORY
 CASE = "test_ruler[niah_single_2-512]"
 GATES = '[[gate]]\nname = "needles"\nkind = "level"\ntasks = ["niah_single_2"]\nabove = 85\n'
 TIMEOUT_SECONDS = 900
-BISECT_KEYS = ("first_bad", "last_good", "loss", "steps", "edge", "flips", "ended")
+BISECT_KEYS = ("first_bad", "last_good", "loss", "steps", "edge", "flips")
 HISTORY_KEYS = ("step", "word", "failed", "anchor")
 
 

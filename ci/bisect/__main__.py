@@ -21,7 +21,7 @@ from pathlib import Path
 from longctx.ci.bisect.compare import EndpointsError, Suite, choose_cases, measure_endpoints
 from longctx.ci.bisect.measurements import Bisection, confirm
 from longctx.ci.bisect.posterior import Posterior
-from longctx.ci.bisect.report import step_line, write_result, write_round
+from longctx.ci.bisect.report import step_line, step_verdict, write_result
 from longctx.ci.bisect.search import StepResult, search
 from longctx.ci.checkpoint_dirs import CheckpointsError, StepReader, between
 from longctx.ci.launch import read_execution
@@ -116,9 +116,9 @@ def _search(arguments: Arguments) -> int:
     print_line(f"searching  {last - 1} steps between them, about {min(last - 1, rounds * parallel)} to measure")
 
     def note(results: Mapping[int, StepResult], posterior: Posterior, measured: Sequence[int]) -> None:
-        verdicts = write_round(bisection, results, posterior)
         for position in measured:
-            print_line(step_line(verdicts[position]))
+            verdict = step_verdict(bisection, posterior, position, results[position])
+            print_line(step_line(verdict))
 
     bisection.note = note
     edge = search(last, bisection, confidence=confidence, parallel=parallel)

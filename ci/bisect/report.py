@@ -43,49 +43,39 @@ class StepVerdict:
     """Why the step was skipped; empty if it was not."""
 
 
-def _verdicts(bisection: Bisection, results: Mapping[int, StepResult], posterior: Posterior) -> dict[int, StepVerdict]:
-    verdicts, loss = {}, bisection.endpoints.loss_points
-    for position, result in results.items():
-        step, reading = bisection.steps[position], result.reading
-        verdict = StepVerdict(step=step.number, checkpoint=str(step.path), verdict="skipped", reason=result.reason)
-        if reading is not None:
-            mean, low, high = posterior.share(position, bisection.confidence)
-            probability = float(posterior.lost[position])
-            verdict = replace(
-                verdict, verdict="bad" if probability > 0.5 else "good", bad_probability=round(probability, 6),
-                difference=-loss * mean, interval=(-loss * high, -loss * low), lost=sum(reading.losses),
-                pairs=result.pairs,
-            )  # fmt: skip
-        verdicts[position] = verdict
-    return verdicts
-
-
-def write_round(
-    bisection: Bisection, results: Mapping[int, StepResult], posterior: Posterior
-) -> dict[int, StepVerdict]:
-    """Write all files after a round, so that a killed search leaves its results; return the verdicts by position."""
-    verdicts = _verdicts(bisection, results, posterior)
-    _write(bisection, verdicts, {"ended": False})
-    return verdicts
+def step_verdict(bisection: Bisection, posterior: Posterior, position: int, result: StepResult) -> StepVerdict:
+    step, reading, loss = bisection.steps[position], result.reading, bisection.endpoints.loss_points
+    verdict = StepVerdict(step=step.number, checkpoint=str(step.path), verdict="skipped", reason=result.reason)
+    if reading is None:
+        return verdict
+    mean, low, high = posterior.share(position, bisection.confidence)
+    probability = float(posterior.lost[position])
+    return replace(
+        verdict, verdict="bad" if probability > 0.5 else "good", bad_probability=round(probability, 6),
+        difference=-loss * mean, interval=(-loss * high, -loss * low), lost=sum(reading.losses), pairs=result.pairs,
+    )  # fmt: skip
 
 
 def write_result(bisection: Bisection, edge: Edge, confirmation: Confirmation | None) -> list[str]:
-    """Write all files for the last time, and return the final lines; without a confirmation nothing is shown."""
-    steps, posterior = bisection.steps, edge.posterior
-    more: dict[str, Any] = {
-        "ended": True, "first_bad": None, "last_good": None, "probability": None, "range": None, "most_likely": None,
-        "found": None, "not_measured": _unmeasured_count(bisection, edge),
+    """Write the page and the data, and return the final lines; without a confirmation nothing is shown."""
+    steps, folder = bisection.steps, bisection.suite.folder
+    verdicts = [step_verdict(bisection, edge.posterior, *measured) for measured in edge.results.items()]
+    document: dict[str, Any] = {
+        "schema": SCHEMA, "good": str(steps[0].path), "bad": str(steps[-1].path),
+        "cases": list(bisection.endpoints.cases), "loss": bisection.endpoints.loss_points,
+        "confidence": bisection.confidence, "steps": [asdict(verdict) for verdict in verdicts],
+        "first_bad": None, "last_good": None, "probability": None, "range": None, "most_likely": None, "found": None,
+        "not_measured": _unmeasured_count(bisection, edge),
     }  # fmt: skip
     if confirmation is None:
         surest = f"the whole series has the loss with {percent(edge.probability)}"
-        lines = [
-            f"nothing shown: {surest}, less than --confidence {bisection.confidence:g}; give more --samples",
-            f"written: {_files(bisection)}",
-        ]
+        lines = [f"nothing shown: {surest}, less than --confidence {bisection.confidence:g}; give more --samples"]
     else:
         lines = _final_lines(bisection, edge, confirmation)
         ends = steps[edge.last_good].number, steps[edge.first_bad].number
-        more |= {
+        compared = asdict(confirmation)
+        flips = compared.pop("flips")
+        document |= {
             "first_bad": ends[1],
             "last_good": ends[0],
             "probability": _stated(edge.probability),
@@ -95,34 +85,14 @@ def write_result(bisection: Bisection, edge: Edge, confirmation: Confirmation | 
             "monotone": not edge.dips,
             "dips": [[steps[position].number for position in dip] for dip in edge.dips],
             "skipped": [steps[position].number for position in edge.skipped],
-            "edge": _edge(confirmation),
-            "flips": [asdict(flip) for flip in confirmation.flips],
+            "edge": None if confirmation.difference is None else compared,
+            "flips": flips,
         }
-    _write(bisection, _verdicts(bisection, edge.results, posterior), more | {"words": lines})
-    return lines
-
-
-def _edge(confirmation: Confirmation) -> Mapping[str, Any] | None:
-    """Return the comparison of the two steps without their flips; None if they were not compared."""
-    fields = asdict(confirmation)
-    fields.pop("flips")
-    return None if confirmation.difference is None else fields
-
-
-def _write(bisection: Bisection, verdicts: Mapping[int, StepVerdict], more: Mapping[str, Any]) -> None:
-    document = {
-        "schema": SCHEMA,
-        "good": str(bisection.steps[0].path),
-        "bad": str(bisection.steps[-1].path),
-        "cases": list(bisection.endpoints.cases),
-        "loss": bisection.endpoints.loss_points,
-        "confidence": bisection.confidence,
-        "steps": [asdict(verdict) for verdict in verdicts.values()],
-        **more,
-    }
+    document["words"] = lines
     page = _page(document, _chart(bisection, verdicts))
-    write_file(bisection.suite.folder / "bisect.json", f"{json.dumps(document, indent=1)}\n".encode())
-    write_file(bisection.suite.folder / "bisect.html", page.encode("utf-8", errors="replace"))
+    write_file(folder / "bisect.json", f"{json.dumps(document, indent=1)}\n".encode())
+    write_file(folder / "bisect.html", page.encode("utf-8", errors="replace"))
+    return [*lines, f"written: {folder}/bisect.html, bisect.json"]
 
 
 def _found(steps: Sequence[Step], edge: Edge) -> dict[str, Any]:
@@ -158,10 +128,6 @@ def percent(probability: float) -> str:
     return f"{math.floor(1000 * _stated(probability) + 1e-9) / 10:g} %"
 
 
-def _files(bisection: Bisection) -> str:
-    return f"{bisection.suite.folder}/bisect.html, bisect.json"
-
-
 def _final_lines(bisection: Bisection, edge: Edge, confirmation: Confirmation) -> list[str]:
     steps, difference = bisection.steps, confirmation.difference
     lines = [_result_line(bisection, edge)]
@@ -188,7 +154,6 @@ def _final_lines(bisection: Bisection, edge: Edge, confirmation: Confirmation) -
     unmeasured = _unmeasured_count(bisection, edge)
     if unmeasured:
         lines.append(f"not measured: {unmeasured} of {len(steps)} steps; a dip among them goes unnoticed")
-    lines.append(f"written: {_files(bisection)}")
     return lines
 
 
@@ -209,12 +174,12 @@ def _result_line(bisection: Bisection, edge: Edge) -> str:
     return f"first bad step between {first} and {bad} (last good {good}), {percent(edge.probability)}; {likeliest}"
 
 
-def _chart(bisection: Bisection, verdicts: Mapping[int, StepVerdict]) -> Chart:
+def _chart(bisection: Bisection, verdicts: Sequence[StepVerdict]) -> Chart:
     steps, endpoints = bisection.steps, bisection.endpoints
     good, bad, loss = steps[0], steps[-1], endpoints.loss_points
     shown = [
         StepVerdict(step=good.number, checkpoint=str(good.path), verdict="good", difference=0.0),
-        *(verdict for _, verdict in sorted(verdicts.items())),
+        *sorted(verdicts, key=lambda verdict: verdict.step),
         StepVerdict(
             step=bad.number, checkpoint=str(bad.path), verdict="bad", difference=-loss, interval=endpoints.interval
         ),

@@ -316,7 +316,5 @@ def run_search(
         document = json.loads(read_outside(result))
     except (OSError, ValueError):
         return made
-    if not document["ended"]:
-        return made
     found, steps = document["found"] or {}, document["steps"]
     return structs.replace(made, line=document["words"][0], checkpoints=len(steps), **found)
