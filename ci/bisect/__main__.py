@@ -11,43 +11,27 @@ Exit codes: 0 the first bad step, or a range of steps with it, was found; 1 no l
 also be a step that could not be measured; 3 the endpoints could not be compared; 4 wrong use.
 """
 
+import argparse
 import math
 import signal
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 
 from longctx.ci.bisect.compare import EndpointsError, Suite, choose_cases, measure_endpoints
 from longctx.ci.bisect.measurements import Bisection, confirm
 from longctx.ci.bisect.posterior import Posterior
 from longctx.ci.bisect.report import step_line, step_verdict, write_result
 from longctx.ci.bisect.search import StepResult, search
-from longctx.ci.checkpoint_dirs import CheckpointsError, StepReader, between
+from longctx.ci.checkpoint_dirs import StepReader, between
 from longctx.ci.launch import read_execution
-from longctx.ci.run_file import RunFileError, command_options, run_options, split_config
+from longctx.ci.run_file import command_options, run_options, split_config
 from longctx.ci.suite_options import suite_thresholds
-from longctx.fixtures.checkpoints.safetensors import CheckpointError
 from longctx.fixtures.cli import CommandParser, print_line, report_wrong_use
 from longctx.fixtures.outside_files import absolute
 from longctx.plugins.config.options import add_own_options, check_own_values, refused_option
-from longctx.plugins.thresholds.records import SHIPPED, Gate, ThresholdsError
+from longctx.plugins.thresholds.records import SHIPPED
 
 INTERRUPTED = 130
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Arguments:
-    good: Path
-    bad: Path
-    checkpoints: tuple[str, ...]
-    """Patterns of the checkpoints between the two."""
-    cases: tuple[str, ...]
-    """The cases to search on; empty to choose them."""
-    gate: Gate | None
-    confidence: float
-    steps: StepReader
-    suite: Suite
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -57,7 +41,7 @@ def main(arguments: list[str] | None = None) -> int:
         parsed = _parse(sys.argv[1:] if arguments is None else arguments)
         with parsed.suite.execution:
             return _search(parsed)
-    except (CheckpointError, CheckpointsError, RunFileError, ThresholdsError) as error:
+    except ValueError as error:
         return report_wrong_use(str(error))
     except EndpointsError as error:
         report_wrong_use(str(error))
@@ -67,45 +51,34 @@ def main(arguments: list[str] | None = None) -> int:
         return INTERRUPTED
 
 
-def _parse(arguments: list[str]) -> Arguments:
+def _parse(arguments: list[str]) -> argparse.Namespace:
+    """Return the options, with the suite that they describe and the gate itself; raise ValueError."""
     parser = CommandParser(prog="longctx bisect", description=__doc__, allow_abbrev=False)
     add_own_options(parser, "bisect")
     file, words = split_config(arguments, "bisect")
     from_file = [] if file is None else [*run_options(file, "bisect"), *command_options(file, "bisect")]
     parsed, options = parser.parse_known_args([*from_file, *words])
     if refused := refused_option(options, "bisect"):
-        raise CheckpointsError(refused)
-    try:
-        check_own_values(parsed, "bisect")
-        execution = read_execution(parsed.launch, parsed.parallel, print_line)
-    except ValueError as error:
-        raise CheckpointsError(str(error)) from error
-    gate = None
+        raise ValueError(refused)
+    check_own_values(parsed, "bisect")
+    execution = read_execution(parsed.launch, parsed.parallel, print_line)
     if parsed.gate is not None:
         thresholds = parsed.thresholds or SHIPPED
         gates = {known.name: known for known in suite_thresholds(thresholds, options).gates}
         if parsed.gate not in gates:
             known_names = ", ".join(gates) or "none"
-            raise ThresholdsError(f"--gate: no gate {parsed.gate!r} in {thresholds}; known gates: {known_names}")
-        gate = gates[parsed.gate]
-    return Arguments(
-        good=parsed.good,
-        bad=parsed.bad,
-        checkpoints=tuple(parsed.checkpoints),
-        cases=tuple(dict.fromkeys(parsed.case or ())),
-        gate=gate,
-        confidence=parsed.confidence,
-        steps=StepReader(pattern=parsed.step_pattern),
-        suite=Suite(folder=absolute(parsed.out), options=options, samples=parsed.samples, execution=execution),
-    )
+            raise ValueError(f"--gate: no gate {parsed.gate!r} in {thresholds}; known gates: {known_names}")
+        parsed.gate = gates[parsed.gate]
+    parsed.suite = Suite(folder=absolute(parsed.out), options=options, samples=parsed.samples, execution=execution)
+    return parsed
 
 
-def _search(arguments: Arguments) -> int:
-    steps = between(arguments.checkpoints, arguments.good, arguments.bad, arguments.steps)
+def _search(parsed: argparse.Namespace) -> int:
+    steps = between(parsed.checkpoints, parsed.good, parsed.bad, StepReader(pattern=parsed.step_pattern))
     good, bad, last = steps[0], steps[-1], len(steps) - 1
     print_line(f"{len(steps)} checkpoints from {good.name} (good) to {bad.name} (bad)")
-    suite, confidence = arguments.suite, arguments.confidence
-    cases = arguments.cases or choose_cases(suite, good, bad, arguments.gate, confidence)
+    suite, confidence = parsed.suite, parsed.confidence
+    cases = tuple(dict.fromkeys(parsed.case or ())) or choose_cases(suite, good, bad, parsed.gate, confidence)
     endpoints = measure_endpoints(suite, good, bad, cases, confidence)
     if endpoints.doubt:
         raise EndpointsError(1, endpoints.doubt)

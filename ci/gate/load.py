@@ -192,14 +192,14 @@ def _json_rows(path: Path, text: bytes) -> Iterator[tuple[str, Any]]:
 
 def _csv_rows(path: Path, text: str) -> Iterator[tuple[str, object]]:
     separator = max(SEPARATORS, key=text.partition("\n")[0].count)
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
+    reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
     try:
-        names = [name.strip().lower() for name in next(reader)]
-        for values in filter(None, reader):
-            where, row = f", line {reader.line_num}", dict(zip(names, values, strict=False))
-            if len(row) != len(names) or len(values) != len(names):
-                fault = f"{len(values)} columns, not {len(set(names))} of different names"
-                raise ResultsError(f"{path}{where}: {fault}; write a value for each")
+        names = reader.fieldnames = [name.strip().lower() for name in reader.fieldnames or ()]
+        for row in reader:
+            where = f", line {reader.line_num}"
+            # A value without a column has no name, and a column without a value None.
+            if len(row) != len(names) or None in row.values():
+                raise ResultsError(f"{path}{where}: not one value for each of {len(names)} columns; write them all")
             yield where, row
     except csv.Error as error:
         raise ResultsError(f"{path}, line {reader.line_num}: no CSV ({error}); write it again") from error

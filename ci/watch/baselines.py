@@ -36,11 +36,6 @@ class ComparedCheckpoint:
     candidates: int = 1
     """The number of measured steps that it was chosen from, because of their answers."""
 
-    @property
-    def can_answer(self) -> bool:
-        """True if it can be run on samples that it has not answered yet."""
-        return self.checkpoint is not None or not (self.argument or "").endswith(".json")
-
 
 class Baselines:
     """The baselines of a watch."""

@@ -125,7 +125,8 @@ class SuiteRunner:
 
     def _more_samples(self, report: JsonReport, baseline: ComparedCheckpoint) -> int | None:
         """Return twice the samples of a comparison with a suspected loss that is news and has more samples, or None."""
-        if not baseline.can_answer:
+        if baseline.checkpoint is None and (baseline.argument or "").endswith(".json"):
+            # It cannot be run on samples that it has not answered yet.
             return None
         suspected = {case for gate in report.gates if gate.suspected for case in gate.cases}
         samples = int(report.run.options["samples"])

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from longctx.ci.bisect.__main__ import _parse as parse_bisect
-from longctx.ci.checkpoint_dirs import CheckpointsError
 from longctx.ci.run_file import RunFile, RunFileError, _unused_keys, read_run_file, run_options
 from longctx.ci.watch.__main__ import _parse as parse_watch
 from longctx.fixtures.tasks.questions.read_tasks import shipped_suites
@@ -65,7 +64,7 @@ def test_a_search_passes_an_option_on_or_says_what_to_use_instead(option: Option
     if option.flag in OF_A_SEARCH:
         assert parse_bisect([*endpoints, *words]).suite.options == []
     elif option.bisect:
-        with pytest.raises(CheckpointsError, match=rf"^{option.flag}: .+; leave it out, {re.escape(option.bisect)}$"):
+        with pytest.raises(ValueError, match=rf"^{option.flag}: .+; leave it out, {re.escape(option.bisect)}$"):
             parse_bisect([*endpoints, *words])
     else:
         assert parse_bisect([*endpoints, *words]).suite.options == words

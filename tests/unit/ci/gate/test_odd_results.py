@@ -290,7 +290,7 @@ ODD: dict[str, tuple[Make, int, str]] = {
     "a missing column": (text(b"id,task\n1,a\n"), 4, r"of a known format \(found: id, task\); known are"),
     "tabs and capitals": (separated("\t"), 0, r"120 pairs.*verdict +pass"),
     "semicolons": (separated(";"), 0, r"120 pairs.*verdict +pass"),
-    "a short row": (text(b"id,score,task\n1,1\n"), 4, r"new.csv, line 2: 2 columns, not 3 of different names; write"),
+    "a short row": (text(b"id,score,task\n1,1\n"), 4, r"new.csv, line 2: not one value for each of 3 columns; write"),
     "empty": (text(b""), 4, r"new.csv: is empty; give a file, a folder or a glob"),
     "only a header": (text(b"id,score\n"), 4, r"new.csv: has no results of a known format; known are"),
     "no file": (lambda folder: (folder / "a", folder / "b"), 4, r"error: BASE: .*a does not exist; give a file"),
@@ -307,7 +307,7 @@ ODD: dict[str, tuple[Make, int, str]] = {
     ),
     "no word": (lambda folder: ("", folder), 4, r"error: BASE: is empty; give a file"),
     "negative length": (table(edited(length=-5)), 4, r"new.jsonl, line 1: length is -5 \(Expected `int` >= 0 - at"),
-    "two columns of one name": (text(b"id,score,score\n1,0,1\n"), 4, r"line 2: 3 columns, not 2 of different names"),
+    "two columns of one name": (text(b"id,score,score\n1,0,1\n"), 4, r"line 2: not one value for each of 3 columns"),
     "report in place of the results": (
         lambda folder: (*table()(folder), "--report-json", folder / "new.jsonl"), 4,
         r"--report-json: .*new.jsonl is the file of CANDIDATE; give another one to write",
