@@ -37,16 +37,12 @@ def mirror(monkeypatch: pytest.MonkeyPatch) -> Iterator[Mirror]:
         yield running
 
 
-def ignore(line: str) -> None:
-    """Show nothing."""
-
-
 def fetch_web(mirror: Mirror, directory: Path, sha256: str | None = SHA256) -> None:
-    _fetch_web_file(_WebFile("big", "https://publisher.example/big", sha256), directory, mirror.url, ignore)
+    _fetch_web_file(_WebFile("big", "https://publisher.example/big", sha256), directory, mirror.url)
 
 
 def fetch_hub(mirror: Mirror, directory: Path) -> None:
-    _fetch_hub_files(_HubFiles("org/set", ("big",)), directory, mirror.url, ignore)
+    _fetch_hub_files(_HubFiles("org/set", ("big",)), directory, mirror.url)
 
 
 @pytest.mark.parametrize("sha256", [SHA256, None], ids=["known checksum", "no checksum"])
@@ -89,7 +85,7 @@ def put_ruler(mirror: Mirror, monkeypatch: pytest.MonkeyPatch) -> None:
     for known, content in ((fetch.SQUAD, json.dumps(SQUAD).encode()), (fetch.HOTPOT, b"[]")):
         mirror.files["/" + known.url.split("/", 3)[3]] = content
         web.append(replace(known, sha256=hashlib.sha256(content).hexdigest()))
-    monkeypatch.setitem(fetch.BENCHMARKS, "ruler", replace(fetch.BENCHMARKS["ruler"], web=tuple(web)))
+    monkeypatch.setitem(fetch.BENCHMARKS, "ruler", tuple(web))
     folder = f"repo-1/{fetch.ESSAYS_FOLDER}"
     essays = {f"{folder}/b.txt": b"Second.", f"{folder}/a.txt": b"First. ", "repo-1/README.md": b"no"}
     mirror.files["/" + fetch.ESSAYS.url.split("/", 3)[3]] = tar_of(essays)
