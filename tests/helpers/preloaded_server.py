@@ -128,7 +128,7 @@ def import_packages() -> None:
         mappings.get_checkpoint_conversion_mapping("llama")
     # A run at 512 tokens reads a thousand of them before it knows that none of their questions fits.
     if corpora := sys.modules.get("longctx.fixtures.corpora"):
-        list(corpora.Corpora().hotpot.paragraphs)
+        list(corpora.Corpora().data_set("hotpot").paragraphs)
     gc.freeze()
     gc.enable()
 

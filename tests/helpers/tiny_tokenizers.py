@@ -154,7 +154,7 @@ def _train(tokenizer: Tokenizer, trainer: Any) -> None:
 def _texts() -> Iterator[str]:
     yield from map(sentence, range(1000))
     yield from (f" {word}" for word in vocabulary())
-    yield from GENERATED.squad.paragraphs[:200]
+    yield from GENERATED.data_set("squad").paragraphs[:200]
 
 
 def with_template(template: str | None, **rules: Any) -> Any:

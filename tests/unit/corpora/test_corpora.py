@@ -73,7 +73,7 @@ def test_a_very_long_sentence_is_cut_between_words() -> None:
 @pytest.mark.parametrize("name", [name + end for name in ruler.ESSAYS for end in ("", ".gz")])
 def test_essays_become_the_haystack(write: Write, tmp_path: Path, name: str) -> None:
     write(name, {"text": "One here. Two here. Three here."})
-    haystack = load_corpora(tmp_path).haystack
+    haystack = load_corpora(tmp_path).collection("haystack")
     assert haystack.source == "published"
     assert [haystack[i] for i in range(len(haystack))] == ["One here.", "Two here.", "Three here."]
 
@@ -91,7 +91,7 @@ def test_squad_yields_answerable_questions_with_distinct_answers(write: Write) -
     )
     data["data"].append(squad(squad_item("burned", id="again"))["data"][0])
     path = write("squad.json", data)
-    loaded = load_corpora(path.parent).squad
+    loaded = load_corpora(path.parent).data_set("squad")
     assert loaded.paragraphs == ("The mill burned in spring.",)
     assert loaded.questions == (
         ParagraphQuestion("q", "When did it burn?", ("in spring", "spring"), (0,), (0,)),
@@ -108,7 +108,7 @@ def test_hotpot_yields_questions_that_containment_can_score(write: Write) -> Non
         hotpot_item("Aln", _id="evidence outside the context", supporting_facts=[["Ida", 0], ["Elsewhere", 0]]),
     ]
     path = write("hotpotqa.json", data)
-    loaded = load_corpora(path.parent).hotpot
+    loaded = load_corpora(path.parent).data_set("hotpot")
     assert loaded.paragraphs == ("Mill\nThe mill burned. Ida built it.", "Ida\nIda was born in Aln.", "Fog\nFog.")
     assert loaded.questions == (ParagraphQuestion("h", "Where was its builder born?", ("Aln",), (0, 1), (0, 1, 2)),)
 
@@ -117,11 +117,11 @@ def test_hotpot_yields_questions_that_containment_can_score(write: Write) -> Non
 def test_question_files_may_have_every_known_name(write: Write, tmp_path: Path, suffix: str) -> None:
     for name in ruler.SQUAD:
         path = write(name + suffix, squad(squad_item("spring")))
-        assert load_corpora(tmp_path).squad.source == "published"
+        assert load_corpora(tmp_path).data_set("squad").source == "published"
         path.unlink()
     for name in ruler.HOTPOT:
         path = write(name + suffix, [hotpot_item("Aln")])
-        assert load_corpora(tmp_path).hotpot.source == "published"
+        assert load_corpora(tmp_path).data_set("hotpot").source == "published"
         path.unlink()
 
 
@@ -131,16 +131,17 @@ def test_question_files_may_have_every_known_name(write: Write, tmp_path: Path, 
 def test_without_a_directory_everything_is_generated() -> None:
     corpora = load_corpora(None)
     assert set(corpora.sources.values()) == {"archive"}
-    assert (corpora.haystack[5], len(corpora.haystack)) == (prose.sentence(5), prose.SENTENCES)
-    assert corpora.squad is one_hop_paragraphs()
-    assert corpora.hotpot is two_hop_paragraphs()
+    haystack = corpora.collection("haystack")
+    assert (haystack[5], len(haystack)) == (prose.sentence(5), prose.SENTENCES)
+    assert corpora.data_set("squad") is one_hop_paragraphs()
+    assert corpora.data_set("hotpot") is two_hop_paragraphs()
 
 
 def test_missing_files_are_replaced_by_generated_text_and_named_so(write: Write, tmp_path: Path) -> None:
     write("essays/PaulGrahamEssays.json", {"text": "One here."})
     corpora = load_corpora(str(tmp_path))
     assert corpora.sources == {"haystack": "published", "squad": "archive", "hotpot": "archive"}
-    assert corpora.squad.source == corpora.hotpot.source == "archive"
+    assert corpora.data_set("squad").source == corpora.data_set("hotpot").source == "archive"
 
 
 def test_the_fingerprint_depends_on_the_content_and_not_on_the_place(write: Write, tmp_path: Path) -> None:
@@ -196,7 +197,7 @@ def test_a_file_that_does_not_fit_is_an_error_of_one_line(
 ) -> None:
     path = write(name, data)
     with pytest.raises(CorpusError) as caught:
-        getattr(load_corpora(tmp_path), kind)
+        load_corpora(tmp_path).data_set(kind)
     message = str(caught.value)
     assert message.startswith(f"--data-dir: {path}: expected ")
     assert fault in message

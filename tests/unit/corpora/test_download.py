@@ -97,7 +97,7 @@ def test_fetch_ruler_fills_a_data_directory(mirror: Mirror, monkeypatch: pytest.
     assert main(arguments) == 0
     corpora = load_corpora(tmp_path / "d")
     assert set(corpora.sources.values()) == {"published"}
-    assert [corpora.haystack[number] for number in range(2)] == ["First.", "Second."]
+    assert [corpora.collection("haystack")[number] for number in range(2)] == ["First.", "Second."]
     assert files_under(tmp_path / "d") == sorted((fetch.SQUAD.path, fetch.HOTPOT.path, fetch.JOINED_ESSAYS))
     mirror.requests.clear()
     assert main(arguments) == 0

@@ -37,14 +37,14 @@ def test_samples_of_published_texts_are_sound(task: str, published: Corpora) -> 
 
 def test_paragraphs_of_the_own_item_come_first(published: Corpora) -> None:
     """RULER's code shows all paragraphs of the item (HotpotQA) or article (SQuAD) before any other."""
-    by_text = {question.question: question for question in published.hotpot.questions}
+    by_text = {question.question: question for question in published.data_set("hotpot").questions}
     for index in range(12):
         sample = RULER["qa_2"].sample(LENGTH, index, seed=0, tokenizer=formatter(), corpora=published)
         question, shown = by_text[sample.question], re.split(r"(?:^|\n\n)Document \d+:\n", sample.context)[1:]
-        own = {published.hotpot.paragraphs[place] for place in {*question.related, *question.gold}}
+        own = {published.data_set("hotpot").paragraphs[place] for place in {*question.related, *question.gold}}
         assert len(own) == 3
         assert own < set(shown)
-        assert len(shown) < len(published.hotpot.paragraphs) / 2
+        assert len(shown) < len(published.data_set("hotpot").paragraphs) / 2
 
 
 def test_samples_of_both_fills_never_share_a_key(published: Corpora, data_dir: Path) -> None:

@@ -25,7 +25,7 @@ def documents_of(context: str) -> list[str]:
 
 @pytest.mark.parametrize("task", ["qa_1", "qa_2"])
 def test_gold_paragraphs_occur_once_and_no_other_contains_the_answer(task: str) -> None:
-    questions = GENERATED.squad if task == "qa_1" else GENERATED.hotpot
+    questions = GENERATED.data_set("squad") if task == "qa_1" else GENERATED.data_set("hotpot")
     golds = {question.question: question.gold for question in questions.questions}
     for sample in make_samples(task, 6):
         documents = documents_of(sample.context)
@@ -64,7 +64,10 @@ def small_set(tmp_path: Path) -> Corpora:
 
 def test_gold_occurs_once_in_a_repeated_small_set(small_set: Corpora) -> None:
     seen = set()
-    golds = {question.question: small_set.squad.paragraphs[question.gold[0]] for question in small_set.squad.questions}
+    golds = {
+        question.question: small_set.data_set("squad").paragraphs[question.gold[0]]
+        for question in small_set.data_set("squad").questions
+    }
     for index in range(8):
         sample = TASKS["qa_1"].sample(4096, index, seed=0, tokenizer=formatter(), corpora=small_set)
         documents = documents_of(sample.context)

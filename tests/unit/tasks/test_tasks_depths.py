@@ -226,7 +226,7 @@ def test_the_paragraph_with_the_answer_has_any_rank() -> None:
 
 def test_two_gold_paragraphs_have_any_two_ranks_in_any_order() -> None:
     """An answer stands in the second paragraph of a chain, which is therefore first as often as last."""
-    questions, pairs, firsts = GENERATED.hotpot, [], []
+    questions, pairs, firsts = GENERATED.data_set("hotpot"), [], []
     paragraphs, gold = questions.paragraphs, {one.question: one.gold for one in questions.questions}
     for draft in drafts("qa_2", 120, token_budget=600):
         documents = re.split(r"\n*Document \d+:\n", draft.context)[1:]

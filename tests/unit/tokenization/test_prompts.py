@@ -151,13 +151,13 @@ def test_a_required_but_missing_chat_template_is_an_error() -> None:
 @every_kind
 @pytest.mark.parametrize("separator", [" ", "\n", "\n\n"])
 def test_counts_of_units_add_up_to_the_count_of_the_whole(kind: str, separator: str) -> None:
-    sentences = [GENERATED.haystack[index] for index in range(40)]
+    sentences = [GENERATED.collection("haystack")[index] for index in range(40)]
     whole = len(plain_ids(formatter(kind).tokenizer, separator.join(sentences)))
     assert sum(formatter(kind).count(sentences, separator=separator)) == pytest.approx(whole, rel=0.01)
 
 
 def test_a_count_does_not_depend_on_earlier_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    sentences = [GENERATED.haystack[index] for index in range(12)]
+    sentences = [GENERATED.collection("haystack")[index] for index in range(12)]
     expected = formatter().count(sentences, separator=" ")
     monkeypatch.setattr(bounded, "MAX_CACHED_COUNTS", 5)
     fresh = PromptFormatter(formatter().tokenizer)
