@@ -11,6 +11,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
+from msgspec import structs
+
 from longctx.ci.gate.formats import Place, ResultsError, Sample
 from longctx.ci.gate.load import Reading, Results, Source, load, shown_task
 from longctx.fixtures.checkpoints.checkpoint import Checkpoint
@@ -156,7 +158,7 @@ def _evaluation(cases: Sequence[Case], thresholds: Thresholds, pairs: Pairs, see
         is_short = bool(short) and verdict.length in (None, *short)
         is_unfinished = verdict.verdict == "undecided" and verdict.because in ("too few samples", "short baseline")
         if is_short and (is_unfinished or (is_others and verdict.verdict == "pass")):
-            verdict = replace(verdict, verdict="undecided", because="short candidate")
+            verdict = structs.replace(verdict, verdict="undecided", because="short candidate")
         verdicts.append(verdict)
     return replace(evaluation, verdicts=tuple(verdicts))
 

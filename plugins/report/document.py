@@ -6,7 +6,7 @@ Scores are 0 to 100 here, lengths are tokens, and a value that was not measured 
 import platform
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from statistics import fmean, median
@@ -27,7 +27,7 @@ from longctx.fixtures.records.report import (
     ReportRun,
     WrongExample,
 )
-from longctx.fixtures.records.results import EngineFacts
+from longctx.fixtures.records.results import EngineFacts, GateFacts
 from longctx.fixtures.thinking import begins_with_thought
 from longctx.plugins.config.run_facts import RunFacts
 from longctx.plugins.evidence.points import to_points
@@ -119,8 +119,7 @@ def document(summary: RunSummary) -> JsonReport:
 
 
 def _gate(verdict: Verdict, *, fails: bool, cases: tuple[str, ...]) -> ReportGate:
-    facts = asdict(verdict)
-    known = {name: facts[name] for name in ReportGate.__struct_fields__ if name in facts}
+    known = {name: getattr(verdict, name) for name in GateFacts.__struct_fields__}
     if verdict.change is not None:
         known |= {"changed": verdict.change.share, "changed_interval": verdict.change.share_interval}
     return ReportGate(**known, reason=reason_text(verdict), fails=fails, cases=cases)

@@ -8,7 +8,9 @@ A gate has a finding at every length. Its verdict is that finding, or one that j
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
 
 from longctx.fixtures.records import Case, CaseResult, Likelihood, Reason, UndecidedEffect, Verdict, VerdictWord
 from longctx.fixtures.records.report_parts import Interval

@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from msgspec import structs
+
 from longctx.fixtures.records import Case, Verdict
 from longctx.fixtures.records.report import ReportEndings
 from longctx.plugins.thresholds.records import CATEGORIES, Gate, Thresholds
@@ -56,7 +58,7 @@ def evaluate(thresholds: Thresholds, measured: Measured) -> Evaluation:
     for place, verdict in enumerate(verdicts):
         is_open = verdict.verdict == "undecided" and verdict.because != "not shown"
         if is_open and interrupted and verdict.length in (None, *interrupted):
-            verdicts[place] = replace(
+            verdicts[place] = structs.replace(
                 verdict, verdict="not measured", measured=None, interval=None, model_interval=None, confidence=None,
                 because="interrupted", change=None,
             )  # fmt: skip

@@ -6,7 +6,9 @@ likelihood ranks fluency.
 """
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from longctx.fixtures.records import Reason, Verdict, VerdictWord
 from longctx.fixtures.records.report_parts import CaseLikelihood, LikelihoodChanges, MeanEstimate

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
+from msgspec import structs
 
 from longctx.fixtures.lengths import format_length
 from longctx.fixtures.records import Case, PairedChange, Reason, Verdict
@@ -161,7 +162,7 @@ def regression_verdicts(evaluator: GateEvaluator) -> tuple[Verdict, ...]:
         for family, length in evaluator.panels:
             cases = [case for case in scope.cases_at(length).values() if case.family == family]
             verdict = _verdict(evaluator, gate, length, cases, decided.get((gate.name, family, length)))
-            verdicts.append(replace(verdict, name=comparison_name(family, length, gate.kind)))
+            verdicts.append(structs.replace(verdict, name=comparison_name(family, length, gate.kind)))
     for gate in thresholds.gates:
         if gate.kind in COMPARED_KINDS:
             family, tasks = gate_family(gate, scope.task_families), scope.tasks_of(gate)
@@ -171,7 +172,7 @@ def regression_verdicts(evaluator: GateEvaluator) -> tuple[Verdict, ...]:
                 verdict = _verdict(evaluator, gate, length, cases, decided.get((gate.name, family, length)))
                 if missing := [task for task in tasks if task not in selected]:
                     detail = first_task(missing)
-                    verdict = replace(verdict, verdict="not measured", because="missing tasks", detail=detail)
+                    verdict = structs.replace(verdict, verdict="not measured", because="missing tasks", detail=detail)
                 verdicts.append(verdict)
     return tuple(verdicts)
 
@@ -185,7 +186,7 @@ def _verdict(
 ) -> Verdict:
     """Return the verdict of a gate at one length, given its decision and the number of panels that share its error."""
     scope = evaluator.measured.scope
-    verdict = replace(
+    verdict = structs.replace(
         evaluator.blank(gate, length),
         required=-(gate.drop or 0.0) if gate.changed is None else gate.changed,
         of=sum(len(case.planned) for case in cases if case.id not in scope.misfits),
@@ -195,26 +196,26 @@ def _verdict(
     # A case whose samples cannot be built is in no queue, but a mean without it would not be the gate's.
     problem = evaluator.problem(cases)
     if not scope.has_baseline:
-        return replace(verdict, because="no baseline")
+        return structs.replace(verdict, because="no baseline")
     if scope.is_same_checkpoint:
-        return replace(verdict, verdict="pass", because="same checkpoint")
+        return structs.replace(verdict, verdict="pass", because="same checkpoint")
     if problem is not None:
-        return replace(verdict, verdict="error", because="error", detail=problem)
+        return structs.replace(verdict, verdict="error", because="error", detail=problem)
     if decided is not None and verdict.samples:
         return _compared(evaluator, verdict, *decided)
     if scope.baseline_is_final:
-        return replace(verdict, because="no common samples")
-    return replace(verdict, verdict="undecided", because="too few samples")
+        return structs.replace(verdict, because="no common samples")
+    return structs.replace(verdict, verdict="undecided", because="too few samples")
 
 
 def _counted(verdict: Verdict, item: PanelPairs) -> Verdict:
     """Return the verdict with its samples, the loss that the gate allows, and the one that so many pairs detect."""
     test, analysis = item.comparison.hypothesis, item.analysis
-    verdict = replace(verdict, samples=analysis.samples, of=analysis.planned_samples)
+    verdict = structs.replace(verdict, samples=analysis.samples, of=analysis.planned_samples)
     if isinstance(test, Hypothesis):
         return verdict
     detectable = detectable_panel_loss(test, item.pairs.queue, analysis.clusters)
-    return replace(
+    return structs.replace(
         verdict,
         required=-to_points(test.allowed(item.pairs.first(analysis.clusters).baseline_mean)),
         detectable=None if detectable is None else to_points(detectable),
@@ -237,7 +238,7 @@ def _compared(
     changed = np.abs(pairs.differences) > TIE_TOLERANCE
     changed_share = np.where(changed, queue.strata.largest_values[: len(pairs)], 0.0)
     share_low, share_high = level_interval(queue.case_strata(changed_share), alpha=alpha)
-    return replace(
+    return structs.replace(
         verdict,
         measured=estimate.mean,
         interval=estimate.interval,

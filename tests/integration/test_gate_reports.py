@@ -7,6 +7,7 @@ from msgspec import structs
 
 from longctx.fixtures.records import Reason, UndecidedReason, Verdict, VerdictWord
 from longctx.fixtures.records.report import CaseComparison
+from longctx.fixtures.records.report_parts import GateKind
 from longctx.plugins.gate_tests import REPORTED_ONLY, _case_reports, _gate_reports
 from longctx.plugins.thresholds.records import RegressionSettings
 from longctx.plugins.verdicts.diagnoses import Diagnosis
@@ -23,7 +24,7 @@ BAD = Diagnosis(
 
 
 def verdict(
-    word: VerdictWord, *, blocking: bool = True, kind: str = "level", because: Reason = "too few samples"
+    word: VerdictWord, *, blocking: bool = True, kind: GateKind = "level", because: Reason = "too few samples"
 ) -> Verdict:
     measured = 50.0 if word in ("pass", "fail") else None
     reason: Reason | None = "error" if word == "error" else None if measured else because
@@ -47,13 +48,13 @@ def verdict(
     ],
 )
 def test_an_undecided_verdict_has_the_effect_that_its_gate_configures(
-    kind: str, because: UndecidedReason, default: str, narrowed: bool
+    kind: GateKind, because: UndecidedReason, default: str, narrowed: bool
 ) -> None:
     undecided = verdict("undecided", kind=kind, because=because)
     assert blocks(undecided, narrowed=narrowed) == (default == "fail")
-    assert blocks(replace(undecided, undecided="fail"), narrowed=narrowed)
-    assert not blocks(replace(undecided, undecided="pass"), narrowed=narrowed)
-    assert not blocks(replace(undecided, undecided="fail", blocking=False), narrowed=narrowed)
+    assert blocks(structs.replace(undecided, undecided="fail"), narrowed=narrowed)
+    assert not blocks(structs.replace(undecided, undecided="pass"), narrowed=narrowed)
+    assert not blocks(structs.replace(undecided, undecided="fail", blocking=False), narrowed=narrowed)
 
 
 @pytest.mark.parametrize(
@@ -85,7 +86,7 @@ def test_a_gate_is_reported_as_a_test(word: VerdictWord, blocking: bool, narrowe
 
 
 def test_an_undecided_verdict_that_counts_as_a_pass_is_shown_as_skipped() -> None:
-    report, _ = _gate_reports(replace(verdict("undecided"), undecided="pass"), place="t.toml", narrowed=False)
+    report, _ = _gate_reports(structs.replace(verdict("undecided"), undecided="pass"), place="t.toml", narrowed=False)
     assert report.outcome == "skipped"
     assert "Skipped: cases without a sample: out of memory; " in str(report.longrepr)
 

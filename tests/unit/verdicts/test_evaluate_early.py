@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from longctx.fixtures.records import Verdict, VerdictWord
 from longctx.plugins.evidence.effective_length import effective_length
@@ -106,17 +107,19 @@ def test_an_effective_length_is_decided_if_undecided_lengths_cannot_change_it(
         if all(words[n] == "undecided" or (words[n] == "pass") == (score > 50) for n, score in scores.items()):
             outcomes.add("pass" if (effective_length(scores, 50.0) or 0) >= required else "fail")
     expected = "not measured" if required > max(words) else outcomes.pop() if len(outcomes) == 1 else "undecided"
-    findings = {length: replace(ABOVE, length=length, verdict=word, of_model=None) for length, word in words.items()}
-    assert effective_length_verdict(findings, replace(ABOVE, required=float(required))).verdict == expected
+    findings = {
+        length: structs.replace(ABOVE, length=length, verdict=word, of_model=None) for length, word in words.items()
+    }
+    assert effective_length_verdict(findings, structs.replace(ABOVE, required=float(required))).verdict == expected
 
 
 ABOVE = Verdict(
     name="mean", kind="level", length=None, measured=95.0, interval=None, confidence=None, required=80.0, samples=0,
     of=0, verdict="pass", blocking=True, of_model="above",
 )  # fmt: skip
-BELOW = replace(ABOVE, verdict="fail", measured=70.0, of_model="below")
-NEAR_PASS = replace(ABOVE, measured=80.0, of_model="near")
-NEAR_FAIL = replace(NEAR_PASS, verdict="fail")
+BELOW = structs.replace(ABOVE, verdict="fail", measured=70.0, of_model="below")
+NEAR_PASS = structs.replace(ABOVE, measured=80.0, of_model="near")
+NEAR_FAIL = structs.replace(NEAR_PASS, verdict="fail")
 
 
 @pytest.mark.parametrize(
@@ -134,8 +137,8 @@ NEAR_FAIL = replace(NEAR_PASS, verdict="fail")
 def test_an_effective_length_says_what_the_samples_show_of_the_model(
     at_lengths: tuple[Verdict, ...], word: VerdictWord, text: str
 ) -> None:
-    findings = {length: replace(at, length=length) for length, at in zip(LENGTHS, at_lengths, strict=True)}
-    reach = replace(
+    findings = {length: structs.replace(at, length=length) for length, at in zip(LENGTHS, at_lengths, strict=True)}
+    reach = structs.replace(
         ABOVE, kind="effective_length", required=2048.0, threshold=80.0, by_length=tuple(findings.values())
     )  # fmt: skip
     found = effective_length_verdict(findings, reach)
