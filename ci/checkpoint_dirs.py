@@ -25,8 +25,8 @@ PART = re.compile(r"(?<![a-z])(epoch|ep|stage|phase|round|part|cycle)[ =_\-.]?([
 ASK = r"give --step-pattern, a regular expression such as 'epoch-(\d+)'"
 
 
-# Name, size, modification time, time of change and inode of every file below a directory.
-State = tuple[tuple[str, int, int, int, int], ...]
+# Name, size, time of change and inode of every file below a directory.
+State = tuple[tuple[str, int, int, int], ...]
 UNSETTLED = "it is new, or has changed since the last scan"
 CHANGING = "it changed while it was read"
 Loss = Literal["deleted", "replaced", "incomplete"]
@@ -200,7 +200,8 @@ def source_in(path: Path, options: Sequence[str]) -> ReportSource | None:
     tokenizer = None
     if "--tokenizer" in names:
         at = names.index("--tokenizer")
-        tokenizer = options[at].partition("=")[2] or "".join(options[at + 1 : at + 2])
+        _, _, value = options[at].partition("=")
+        tokenizer = value or "".join(options[at + 1 : at + 2])
     try:
         return read_source(
             path,
@@ -340,11 +341,12 @@ class CheckpointWatcher:
 
 
 def _state(folder: Path) -> State:
-    files = ((path, path.stat()) for path in sorted(folder.rglob("*")) if path.is_file())
-    return tuple(
-        (str(path.relative_to(folder)), facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns, facts.st_ino)
-        for path, facts in files
-    )
+    files = []
+    for path in sorted(folder.rglob("*")):
+        if path.is_file():
+            facts = path.stat()
+            files.append((str(path), facts.st_size, facts.st_ctime_ns, facts.st_ino))
+    return tuple(files)
 
 
 def _exists(directory: Path) -> bool:

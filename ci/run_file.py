@@ -74,13 +74,11 @@ def read_run_file(path: Path) -> RunFile:
         raise RunFileError(f"--config: {path} cannot be read ({error.strerror}); give a file in TOML") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise RunFileError(f"{path}: not TOML: {error}") from error
-    tables: dict[str, Mapping[str, Any]] = {"": {key: value for key, value in content.items() if key not in TABLES}}
-    for name in TABLES:
-        table = content.get(name, {})
+    tables = {name: content.pop(name, {}) for name in TABLES}
+    for name, table in tables.items():
         if not isinstance(table, dict):
             raise RunFileError(f"{path}: {name} is {table!r}; write a table [{name}]")
-        tables[name] = table
-    return RunFile(path=absolute(path), tables=tables)
+    return RunFile(path=absolute(path), tables={"": content, **tables})
 
 
 def run_options(file: RunFile, command: Caller = "run") -> list[str]:

@@ -27,6 +27,10 @@ EARLY_SHARE = 0.1
 NOT_COMPARED = "the endpoints cannot be compared"
 
 
+Cases = tuple[str, ...]
+"""Ids of cases."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
     """The [regression] table of a comparison's thresholds file."""
@@ -142,7 +146,7 @@ class EndpointsError(Exception):
 class Endpoints:
     """The loss between a good and a bad checkpoint on samples of the searched cases."""
 
-    cases: tuple[str, ...]
+    cases: Cases
     """Ids of the searched cases."""
     loss_points: float
     interval: Interval
@@ -169,7 +173,7 @@ class Endpoints:
         return f"{cases}: {scores}, {-self.loss_points:+.1f} [{low:+.1f}, {high:+.1f}]"
 
 
-def choose_cases(suite: Suite, good: Step, bad: Step, gate: Gate | None, confidence: float) -> tuple[str, ...]:
+def choose_cases(suite: Suite, good: Step, bad: Step, gate: Gate | None, confidence: float) -> Cases:
     """Return the cases to search on, which a short run over all cases chooses.
 
     These are the case that lost most or, with a gate, its cases at the length that lost most. Raises EndpointsError if
@@ -198,7 +202,7 @@ def choose_cases(suite: Suite, good: Step, bad: Step, gate: Gate | None, confide
     return tuple(worst)
 
 
-def measure_endpoints(suite: Suite, good: Step, bad: Step, cases: tuple[str, ...], confidence: float) -> Endpoints:
+def measure_endpoints(suite: Suite, good: Step, bad: Step, cases: Cases, confidence: float) -> Endpoints:
     """Compare the endpoints; raise EndpointsError if they cannot be compared.
 
     The comparison stops once a loss on the planned samples is certain, if it is then also shown for the models behind
@@ -227,7 +231,7 @@ def _report_of(run: SuiteRun) -> JsonReport:
     return run.report
 
 
-def _endpoints(report: JsonReport, cases: tuple[str, ...]) -> Endpoints:
+def _endpoints(report: JsonReport, cases: Cases) -> Endpoints:
     """Return the endpoints that a report compares; raise EndpointsError if it compares nothing."""
     gate = regression_gate(report)
     if gate is None or gate.measured is None or gate.interval is None:

@@ -65,7 +65,7 @@ def write_result(bisection: Bisection, edge: Edge, confirmation: Confirmation | 
         "cases": list(bisection.endpoints.cases), "loss": bisection.endpoints.loss_points,
         "confidence": bisection.confidence, "steps": [asdict(verdict) for verdict in verdicts],
         "first_bad": None, "last_good": None, "probability": None, "range": None, "most_likely": None, "found": None,
-        "not_measured": _unmeasured_count(bisection, edge),
+        "not_measured": len(steps) - 2 - len(verdicts),
     }  # fmt: skip
     if confirmation is None:
         surest = f"the whole series has the loss with {percent(edge.probability)}"
@@ -151,14 +151,10 @@ def _final_lines(bisection: Bisection, edge: Edge, confirmation: Confirmation) -
     for position, result in sorted(edge.results.items()):
         if result.reason:
             lines.append(f"skipped step {steps[position].number}: {result.reason}")
-    unmeasured = _unmeasured_count(bisection, edge)
+    unmeasured = len(steps) - 2 - len(edge.results)
     if unmeasured:
         lines.append(f"not measured: {unmeasured} of {len(steps)} steps; a dip among them goes unnoticed")
     return lines
-
-
-def _unmeasured_count(bisection: Bisection, edge: Edge) -> int:
-    return len(bisection.steps) - 2 - len(edge.results)
 
 
 def _result_line(bisection: Bisection, edge: Edge) -> str:

@@ -84,11 +84,8 @@ class Edge:
     @property
     def skipped(self) -> tuple[int, ...]:
         """Positions between the two steps that could not be measured."""
-        return tuple(
-            position
-            for position in range(self.last_good + 1, self.first_bad)
-            if position in self.results and self.results[position].reason
-        )
+        between = range(self.last_good + 1, self.first_bad)
+        return tuple(position for position in between if position in self.results and self.results[position].reason)
 
     @property
     def is_step(self) -> bool:

@@ -57,7 +57,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     if given.scale is not None and not 0 < given.scale < float("inf"):
         return report_wrong_use(f"--scale: {given.scale} is no best score; write a number above 0, such as 100")
-    files: dict[str, Path] = {flag: path for flag, path in vars(given).items() if flag in REPORTS and path is not None}
+    asked: dict[str, Path | None] = {flag: getattr(given, flag) for flag in REPORTS}
+    files = {flag: path for flag, path in asked.items() if path is not None}
     for flag, path in files.items():
         if path.is_dir():
             return report_wrong_use(f"{flag}: {path} is a directory; name a file")

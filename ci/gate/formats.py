@@ -103,6 +103,8 @@ class Sample(msgspec.Struct, kw_only=True, gc=False):
         return self.document or str(self.id)
 
 
+Line = dict[str, Any]
+"""A sample as JSON, or as a row of a table."""
 Rows = Iterable[tuple[str, Any]]
 """Where a value stands in its file, such as ", line 3", and the value."""
 
@@ -119,7 +121,7 @@ class Content:
     notes: list[str]
     """What a reader must know of the file."""
 
-    def samples(self, fields: Mapping[str, str], rows: Rows | None = None) -> Iterator[tuple[Sample, dict[str, Any]]]:
+    def samples(self, fields: Mapping[str, str], rows: Rows | None = None) -> Iterator[tuple[Sample, Line]]:
         """Yield all rows as samples, with all that the file has of them; raise ResultsError for one that is none."""
         for place, row in self.rows if rows is None else rows:
             if not isinstance(row, dict):
@@ -279,7 +281,7 @@ def read_nemo(content: Content) -> Iterator[Sample]:
     The newest `eval-*.json` beside it names the benchmark.
     """
     folder = content.path.parent
-    bundles: list[dict[str, Any]] = [json.loads(read_outside(path)) for path in folder.glob("eval-*.json")]
+    bundles: list[Line] = [json.loads(read_outside(path)) for path in folder.glob("eval-*.json")]
     bundle = max(bundles, key=lambda bundle: str(bundle.get("timestamp", "")), default={})
     for sample, _ in content.samples(NEMO):
         sample.task = bundle.get("benchmark", {}).get("name", folder.name)
@@ -308,7 +310,7 @@ def read_ruler(content: Content) -> Iterator[Sample]:
 
 def read_samples(content: Content, rows: Rows | None = None) -> Iterator[Sample]:
     """Read all lines of --samples-jsonl, as `plugins.report.texts` writes them."""
-    by_case: dict[str, list[tuple[Sample, dict[str, Any]]]] = defaultdict(list)
+    by_case: dict[str, list[tuple[Sample, Line]]] = defaultdict(list)
     for sample, line in content.samples(OWN, rows):
         by_case[line["case"]].append((sample, line))
     for own in by_case.values():
@@ -320,7 +322,7 @@ def read_samples(content: Content, rows: Rows | None = None) -> Iterator[Sample]
             yield sample
 
 
-def _case_of(lines: list[dict[str, Any]]) -> Case:
+def _case_of(lines: list[Line]) -> Case:
     """Return the case of some samples."""
     first, haystacks = lines[0], {line["index"]: line["haystack"] for line in lines}
     most = max(first["planned"], 1 + max(haystacks))

@@ -23,6 +23,8 @@ from longctx.plugins.report.html.page import render
 
 MAX_CASES_SHOWN = 5
 COLUMNS = 100
+Facts = list[tuple[str, str]]
+"""Names and texts."""
 # The facts that are commands.
 COMMANDS = ("bisect", "cause")
 WITHOUT_CASES: dict[Kind, str] = {
@@ -102,7 +104,7 @@ class AlertText:
             lines += [f"  {name:<10}  {first}", *(f"{'':<14}{other}" for other in others)]
         return lines
 
-    def facts(self, alert: Alert) -> list[tuple[str, str]]:
+    def facts(self, alert: Alert) -> Facts:
         """Return everything that one needs to act on an alert, by name."""
         rows = [("since", _since(alert))]
         names = list(alert.cases)
@@ -120,7 +122,7 @@ class AlertText:
             rows.append(("search", alert.search.line if alert.culprit is None else page))
         return [*rows, *_checkpoints(alert), *self._commands(alert)]
 
-    def _commands(self, alert: Alert) -> list[tuple[str, str]]:
+    def _commands(self, alert: Alert) -> Facts:
         if not alert.cases:
             return []
         search = "" if alert.culprit is not None else self._search_command(alert)
@@ -150,29 +152,29 @@ class AlertText:
 
 
 def _since(alert: Alert) -> str:
-    steps, culprit = alert.steps, alert.culprit
+    first, culprit = alert.first.step, alert.culprit
     if culprit is not None:
-        since = f"{culprit_text(alert)}, by {culprit.checkpoints} more measured steps; step {culprit.last_good} is good"
-    elif alert.good_step is None:
-        since = f"step {steps[0].step}; no step before it passed"
-    else:
-        since = f"step {steps[0].step}; the last good one measured is step {alert.good_step}"
-    lasting = f". {len(steps)} measured steps fail, {steps[0].step} to {steps[-1].step}" if len(steps) > 1 else ""
-    return since + lasting
+        return f"{culprit_text(alert)}, by {culprit.checkpoints} more measured steps; step {culprit.last_good} is good"
+    if alert.good_step is None:
+        return f"step {first}; no step before it passed"
+    return f"step {first}; the last good one measured is step {alert.good_step}"
 
 
 def _case_line(name: str, known: WatchedCheckpoint) -> str:
     case = known.cases[name]
     if case.points is None:
         return f"{case_name(name)}: not compared"
-    interval = "" if case.interval is None else f" [{case.interval[0]:+.1f}, {case.interval[1]:+.1f}]"
+    interval = ""
+    if case.interval is not None:
+        low, high = case.interval
+        interval = f" [{low:+.1f}, {high:+.1f}]"
     if case.against == "threshold":
         return f"{case_name(name)}: {case.points:+.1f}{interval} from the threshold on {case.pairs} samples"
     against = f" against {Path(known.compared_with).name}" if known.compared_with else ""
     return f"{case_name(name)}: {case.points:+.1f}{interval}{against} on {case.pairs} pairs"
 
 
-def _checkpoints(alert: Alert) -> list[tuple[str, str]]:
+def _checkpoints(alert: Alert) -> Facts:
     goods, bads = _neighbours(alert)
     # A text, because the history may hold a path that no file can have.
     page = f"{os.path.splitext(alert.first.report)[0]}.html"

@@ -24,8 +24,6 @@ MOST_HOLDER_BYTES = 512
 
 Verdict = Literal["pass", "undecided", "not measured", "fail", "error"]
 ACCEPTED: tuple[Verdict, ...] = ("pass", "undecided")
-
-
 State = Literal["pass", "undecided", "lost", "fail"]
 STATES: tuple[State, ...] = ("pass", "undecided", "lost", "fail")
 

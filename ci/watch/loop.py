@@ -169,12 +169,9 @@ class Watch:
             if path in self._waiting:
                 self._print_changed(str(path), f"{path}: waiting: {waiting[path]}")
         self._waiting = waiting
-        chosen = self._chosen_steps()
-        return [
-            one
-            for one in self._complete
-            if one.step.number in chosen and not self.history.is_settled(one.step.path, one.fingerprint)
-        ]
+        numbers = self._chosen_steps()
+        chosen = [one for one in self._complete if one.step.number in numbers]
+        return [one for one in chosen if not self.history.is_settled(one.step.path, one.fingerprint)]
 
     def _chosen_steps(self) -> set[int]:
         """Return the steps that --every-nth chooses of all that were on disk since the start or are in the history."""
@@ -286,11 +283,13 @@ class Watch:
         measurements, settings = self.history.by_step, self.settings
         counts = Counter(known.verdict if known.counts else "gone" for known in measurements)
         texts = [f"{counts[word]} {word}" for word in (*reversed(SEVERITY), "gone") if counts[word]]
-        lines = [f"{plural(len(measurements), 'checkpoint', 'checkpoints')}: {', '.join(texts) or 'nothing measured'}"]
+        shown = ", ".join(texts) or "nothing measured"
+        lines = [f"{plural(len(measurements), 'checkpoint', 'checkpoints')}: {shown}"]
         if self.alerts:
             opened = [alert for alert in self.alerts if alert.is_open]
+            closed = len(self.alerts) - len(opened)
             worst = f"; look first at: {headline(opened[0])}" if opened else ""
-            lines.append(f"alerts: {len(opened)} open, {len(self.alerts) - len(opened)} closed{worst}")
+            lines.append(f"alerts: {len(opened)} open, {closed} closed{worst}")
         for path, reason in self.watcher.waiting.items():
             lines.append(f"not measured: {path}: {reason}")
         risk = f"{100 * (1 - settings.suite.confidence):g} % of runs of {settings.horizon} checkpoints"
