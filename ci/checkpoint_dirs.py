@@ -29,6 +29,7 @@ ASK = r"give --step-pattern, a regular expression such as 'epoch-(\d+)'"
 State = tuple[tuple[str, int, int, int], ...]
 UNSETTLED = "it is new, or has changed since the last scan"
 CHANGING = "it changed while it was read"
+ABSENT = "{} is not there yet"
 Loss = Literal["deleted", "replaced", "incomplete"]
 """The change of a checkpoint that is no longer on disk as it was."""
 
@@ -309,11 +310,7 @@ class CheckpointWatcher:
     @property
     def refused(self) -> bool:
         """True if a checkpoint of the last scan will not become complete by waiting."""
-        return any(reason not in (UNSETTLED, CHANGING) and reason != self._absent for reason in self.waiting.values())
-
-    @property
-    def _absent(self) -> str:
-        return f"{self.marker} is not there yet"
+        return any(reason not in (UNSETTLED, CHANGING, ABSENT.format(self.marker)) for reason in self.waiting.values())
 
     def read_loss(self, checkpoint: Path, fingerprint: str) -> Loss | None:
         """Read a known checkpoint, and return how it has changed until now; None if it is as it was."""
@@ -327,7 +324,7 @@ class CheckpointWatcher:
         state = _state(step.path)
         last_state, self._states[step.path] = self._states.get(step.path), state
         if self.marker is not None and not (step.path / self.marker).exists():
-            return self._absent
+            return ABSENT.format(self.marker)
         known_state, fingerprint = self._fingerprints.get(step.path, (None, ""))
         if known_state != state:
             if self.marker is None and last_state != state:

@@ -100,29 +100,28 @@ def _compare(folder: Path, options: Sequence[str], sides: Sides) -> int:
     thresholds = folder / "thresholds.toml"
     write_file(thresholds, BOUNDS.as_toml().encode())
     options = [*options, "--full", "--thresholds", str(thresholds)]
-    if any(word.startswith("--signal") for word in options):
+    signal = [] if any(word.startswith("--signal") for word in options) else ["--signal", "both"]
+    name, run = _measure(folder, [*options, *signal], sides)
+    if signal and run.report is None and run.reason.startswith(NO_LIKELIHOODS):
+        why, _, _ = run.reason.removeprefix(NO_LIKELIHOODS).partition(";")
+        print_line(f"answers only: {why.strip()}")
         name, run = _measure(folder, options, sides)
-    else:
-        name, run = _measure(folder, [*options, "--signal", "both"], sides)
-        if run.report is None and run.reason.startswith(NO_LIKELIHOODS):
-            print_line(f"answers only: {run.reason.removeprefix(NO_LIKELIHOODS).partition(';')[0].strip()}")
-            name, run = _measure(folder, options, sides)
-    error = _error(run)
-    if run.report is None or error is not None:
+    report, error = run.report, _error(run)
+    if report is None or error is not None:
         print_line(f"{name}: {error}", sys.stderr)
-        return NOT_COMPARABLE if run.report is None else 1
+        return NOT_COMPARABLE if report is None else 1
     against, answers = (_read_samples(folder / f"{name}.jsonl") for name in sides)
-    differences = list(_differences(against, answers))
-    is_worse = _is_worse(run.report)
+    differences, rises = list(_differences(against, answers)), [mean for _, mean, _, _ in _rises(report)]
+    is_worse = _is_worse(report)
     word = "worse than the other side" if is_worse else "different, within noise"
-    if not is_worse and not differences and all(abs(mean) <= LEAST_RISE_NATS for _, mean, _, _ in _rises(run.report)):
+    if not is_worse and not differences and all(abs(rise) <= LEAST_RISE_NATS for rise in rises):
         word = "equal"
     shared = len(answers.keys() & against.keys())
     print_line(f"verdict    {word}")
     print_line(f"answers    {shared - len(differences)} of {shared} texts are equal")
-    for line in [*_score_lines(run.report), *differences[:MOST_SHOWN]]:
+    for line in [*_score_lines(report), *differences[:MOST_SHOWN]]:
         print_line(line)
-    server = run.report.server
+    server = report.server
     for note in () if isinstance(server, UnsetType) else server.notes:
         print_line(f"server     {note}")
     print_line(f"reports    {folder}/model.json, {folder}/against.json")

@@ -117,14 +117,12 @@ def _paths(source: str | Path, role: str) -> list[Path]:
     if not str(source).strip():
         raise ResultsError(f"{role}: is empty; {WRITTEN}")
     if path.is_dir():
-        paths = [file for file in sorted(path.rglob("*")) if file.suffix in SUFFIXES and file.is_file()]
-    elif path.exists():
-        return [path]
+        found = [file for file in path.rglob("*") if file.suffix in SUFFIXES]
     else:
-        paths = [Path(file) for file in sorted(glob.glob(str(path), recursive=True)) if Path(file).is_file()]
+        found = [path] if path.exists() else [Path(name) for name in glob.glob(str(path), recursive=True)]
+    paths = [file for file in sorted(found) if not file.is_dir()]
     if not paths:
-        what = "holds no result file" if path.is_dir() else "does not exist"
-        raise ResultsError(f"{role}: {source} {what}; {WRITTEN}")
+        raise ResultsError(f"{role}: {source} has no result file; {WRITTEN}")
     return paths
 
 

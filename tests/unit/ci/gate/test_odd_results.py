@@ -293,8 +293,8 @@ ODD: dict[str, tuple[Make, int, str]] = {
     "a short row": (text(b"id,score,task\n1,1\n"), 4, r"new.csv, line 2: not one value for each of 3 columns; write"),
     "empty": (text(b""), 4, r"new.csv: is empty; give a file, a folder or a glob"),
     "only a header": (text(b"id,score\n"), 4, r"new.csv: has no results of a known format; known are"),
-    "no file": (lambda folder: (folder / "a", folder / "b"), 4, r"error: BASE: .*a does not exist; give a file"),
-    "empty folder": (lambda folder: (folder, folder), 4, r"holds no result file; give a file"),
+    "no file": (lambda folder: (folder / "a", folder / "b"), 4, r"error: BASE: .*a has no result file; give a file"),
+    "empty folder": (lambda folder: (folder, folder), 4, r"error: BASE: .* has no result file; give a file"),
     "a compressed table": (text(b"\x1f\x8b\x08\x00", "new.csv.gz"), 4, r"new.csv.gz: cannot be read"),
     "a broken archive": (text(b"PK\x03\x04 no archive", "new.eval"), 4, r"new.eval: cannot be read \(BadZipFile"),
     "nested deeply": (text(b"[" * 100_000, "new.json"), 4, r"new.json: cannot be read \(RecursionError"),
@@ -321,7 +321,7 @@ ODD: dict[str, tuple[Make, int, str]] = {
         r"--report-md: .*p.x is the file of --policy; give another one to write",
     ),
     "a directory in place of a report": (
-        lambda folder: (*table()(folder), "--report-md", folder), 4, r"--report-md: .* is a directory; name a file",
+        lambda folder: (*table()(folder), "--report-md", folder), 1, r"--report-md: cannot write .*; name a file",
     ),
     "one file twice": (
         lambda folder: (table()(folder)[0], table()(folder)[0]), 0, r"BASE and CANDIDATE are the same, which is most",
