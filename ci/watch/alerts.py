@@ -308,10 +308,10 @@ def run_search(
     words = search_words(cases, gap.good, gap.bad, options, folder)
     patterns = [glob.escape(str(step.path)) for step in gap.between]
     command = [sys.executable, "-P", "-m", *words, *patterns]
-    ended = processes.execute(command, report=result, environment=environment_of(gpus))
+    processes.execute(command, report=result, environment=environment_of(gpus))
     last = one_line(log_lines(log_of(result))[-1], LINE_CHARACTERS)
     good, bad = gap.ends
-    made = Search(good=good, bad=bad, cases=tuple(cases), exit_code=ended.exit_code, line=last)
+    made = Search(good=good, bad=bad, cases=tuple(cases), line=last)
     try:
         document = json.loads(read_outside(result))
     except (OSError, ValueError):

@@ -71,7 +71,7 @@ class PanelScore(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 class WatchedCheckpoint(
     Struct, frozen=True, kw_only=True, tag_field="event", tag="measured",
-    rename={"verdict": "word", "exit_code": "code", "is_suspected": "suspected"},
+    rename={"verdict": "word", "is_suspected": "suspected"},
 ):  # fmt: skip
     """One run of the gates on a checkpoint."""
 
@@ -80,8 +80,6 @@ class WatchedCheckpoint(
     """The checkpoint's path."""
     fingerprint: str
     verdict: Verdict
-    exit_code: int
-    """pytest's exit code."""
     failed: tuple[str, ...]
     """One line for every failed gate, case or property of the engine, or the only reason why nothing was measured."""
     report: str
@@ -142,8 +140,6 @@ class Search(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="e
     bad: str
     cases: tuple[str, ...]
     """The ids of the cases that were searched on."""
-    exit_code: int
-    """The verdict of `longctx bisect`."""
     line: str
     """Its result in one line."""
     first: int | None = None
@@ -160,8 +156,6 @@ class Search(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="e
     """The probability that the run became worse at one of these steps."""
     checkpoints: int = 0
     """Checkpoints that the search measured between the two."""
-    gpu_seconds: float = 0.0
-    """Elapsed seconds times the number of GPUs."""
 
 
 Stage = Literal["begun", "found"]

@@ -232,8 +232,8 @@ class Watch:
         future = settings.execution.submit(run_search, alert, gap, options, folder, processes, started.gpus)
         self._in_progress[future] = started
 
-    def _record_search(self, alert: Alert, search: Search, gpu_seconds: float) -> None:
-        self.history.add(structs.replace(search, gpu_seconds=gpu_seconds))
+    def _record_search(self, alert: Alert, search: Search, _: float) -> None:
+        self.history.add(search)
         culprit = culprit_text(replace(alert, search=search))
         print_line(f"alert at step {alert.first.step}: the loss began at {culprit}" if culprit else search.line)
         self._update_alerts()

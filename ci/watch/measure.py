@@ -78,7 +78,7 @@ class SuiteRunner:
         for baseline in baselines:
             if baseline.argument is None:
                 gone = f"{baseline.role}, {baseline.name}, is gone: keep its checkpoint, or name another with --anchor"
-                result = _worse(result, _measurement(checkpoint, report, "error", (gone,), exit_code=1))
+                result = _worse(result, _measurement(checkpoint, report, "error", (gone,)))
         return result
 
     def _check_engine(self, checkpoint: CompleteCheckpoint, report: Path, series: int) -> WatchedCheckpoint | None:
@@ -92,7 +92,7 @@ class SuiteRunner:
         findings = () if run.report is None else tuple(failed_properties(run.report))
         why = run.reason or f"the engine was not checked; see {file.with_suffix('.log')}"
         reasons = findings or (f"invariance: {why}",)
-        return _measurement(checkpoint, file, "fail" if findings else "error", reasons, exit_code=run.exit_code)
+        return _measurement(checkpoint, file, "fail" if findings else "error", reasons)
 
     def _compare(
         self, checkpoint: CompleteCheckpoint, baseline: ComparedCheckpoint | None, report: Path, series: int
@@ -174,12 +174,12 @@ def verdict_of(run: SuiteRun) -> tuple[Verdict, tuple[str, ...]]:
 
 
 def _measurement(
-    checkpoint: CompleteCheckpoint, report: Path, verdict: Verdict, reasons: tuple[str, ...], *, exit_code: int
+    checkpoint: CompleteCheckpoint, report: Path, verdict: Verdict, reasons: tuple[str, ...]
 ) -> WatchedCheckpoint:
     """Return the measurement of a checkpoint before its cost, its end and its anchor are known."""
     return WatchedCheckpoint(
         step=checkpoint.step.number, checkpoint=str(checkpoint.step.path), fingerprint=checkpoint.fingerprint,
-        verdict=verdict, exit_code=exit_code, failed=reasons, report=str(report), gpu_seconds=0.0, ended="",
+        verdict=verdict, failed=reasons, report=str(report), gpu_seconds=0.0, ended="",
     )  # fmt: skip
 
 
@@ -190,7 +190,7 @@ def _compared(
     if baseline is not None:
         against = f"against {baseline.role} ({baseline.name})"
         reasons = tuple(f"{against}: {line}" if line.startswith("regression") else line for line in reasons)
-    measurement = _measurement(checkpoint, file, verdict, reasons, exit_code=run.exit_code)
+    measurement = _measurement(checkpoint, file, verdict, reasons)
     compared_with = None if baseline is None else str(baseline.checkpoint or baseline.argument)
     if report is None:
         return structs.replace(measurement, compared_with=compared_with)
@@ -215,7 +215,6 @@ def _worse(first: WatchedCheckpoint, second: WatchedCheckpoint) -> WatchedCheckp
         first,
         verdict=worst.verdict,
         failed=(*first.failed, *second.failed),
-        exit_code=max(first.exit_code, second.exit_code),
         cases=cases,
         compared_with=compared.compared_with,
         most_samples=compared.most_samples,

@@ -56,7 +56,7 @@ RUN_FILE = {
     "watch": {"every": "10s", "once": True}, "bisect": {"good": "a", "checkpoints": ["a-*", "b-*"]},
 }  # fmt: skip
 MEASURED = {
-    "event": "measured", "step": 1, "checkpoint": "runs/step-1", "fingerprint": "f", "word": "fail", "code": 1,
+    "event": "measured", "step": 1, "checkpoint": "runs/step-1", "fingerprint": "f", "word": "fail",
     "failed": ["a gate"], "report": "r.json", "gpu_seconds": 1.0, "ended": "2026-01-01T00:00:00+00:00",
 }  # fmt: skip
 GONE = MEASURED | {"lost": "deleted"}

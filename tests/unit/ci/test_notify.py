@@ -12,7 +12,7 @@ from longctx.ci.watch.notify import Notifier, _run_command, facts, read_on_failu
 from tests.helpers.processes import all_gone
 
 FAILURE = WatchedCheckpoint(
-    step=7, checkpoint="/run/step-7", fingerprint="f", verdict="fail", exit_code=1, failed=("mean at 8k: 70.1 is not",),
+    step=7, checkpoint="/run/step-7", fingerprint="f", verdict="fail", failed=("mean at 8k: 70.1 is not",),
     report="/out/r.json", gpu_seconds=1.0, ended="now",
 )  # fmt: skip
 ALERT = Alert(kind="gates", cases={}, steps=[FAILURE])

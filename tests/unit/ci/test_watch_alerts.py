@@ -34,7 +34,7 @@ def shape(found: list[Alert]) -> list[tuple[list[str], list[int], int | None]]:
 
 def search(first: int, **changes: object) -> Search:
     found = Search(
-        good="f1", bad="f6", cases=(case_id("a"),), exit_code=0, line="found", first=first, last=first,
+        good="f1", bad="f6", cases=(case_id("a"),), line="found", first=first, last=first,
         last_good=first - 1, probability=0.9995, checkpoints=2,
     )  # fmt: skip
     return structs.replace(found, **changes)

@@ -17,7 +17,7 @@ from longctx.ci.checkpoint_dirs import Loss
 from longctx.ci.watch.history import History, WatchedCheckpoint, locked
 
 MEASUREMENT = WatchedCheckpoint(
-    step=1, checkpoint="/run/step-1", fingerprint="f", verdict="fail", exit_code=1, failed=("low",), report="r",
+    step=1, checkpoint="/run/step-1", fingerprint="f", verdict="fail", failed=("low",), report="r",
     gpu_seconds=1.0, ended="now",
 )  # fmt: skip
 

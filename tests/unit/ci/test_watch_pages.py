@@ -41,7 +41,7 @@ def write_page(
         report.write_text(json.dumps(report_data(document)))
         measurements.append(
             WatchedCheckpoint(
-                step=number, checkpoint=f"/run a/step-{number}", fingerprint=f"f{number}", verdict=verdict, exit_code=0,
+                step=number, checkpoint=f"/run a/step-{number}", fingerprint=f"f{number}", verdict=verdict,
                 failed=() if verdict == "pass" else (f"lost <b>{number}</b>",), report=str(report),
                 gpu_seconds=90.0, ended="now", is_suspected=number in suspected,
                 panels={"ruler 4k": PanelScore(score=score, samples=24)},
@@ -76,7 +76,7 @@ def test_the_page_begins_with_what_is_wrong_since_when(tmp_path: Path, verdicts:
 def test_the_page_shows_alerts_with_their_state(tmp_path: Path) -> None:
     known = [measured(1, vt=0), measured(2, vt=0), measured(4, vt=-40), measured(5, vt=-40)]
     found = Search(
-        good="f2", bad="f4", cases=tuple(known[0].cases), exit_code=0, line="found", first=3, last=3, last_good=2,
+        good="f2", bad="f4", cases=tuple(known[0].cases), line="found", first=3, last=3, last_good=2,
         probability=0.9995, checkpoints=1,
     )  # fmt: skip
 
