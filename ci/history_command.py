@@ -26,30 +26,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return report_wrong_use("--digest: gone; see the page of a watch, index.html in its --out")
     if (given.directory is None) == (given.models is None):
         return report_wrong_use("history: give either DIR or --models FILE FILE")
-    if given.models is not None:
-        return _rank(given.models, given.out)
+    # The template engine of the page takes time that --help and the completion need not spend.
+    from longctx.plugins.report.history import HistoryError
+
     try:
+        if given.models is not None:
+            return _rank(given.models, given.out)
         return _draw(given.directory, given.out or given.directory / "history.html")
     except BrokenPipeError:
         # The reader of the output has ended, which is no fault of a file.
         raise
+    except (ReportFileError, HistoryError) as error:
+        return report_wrong_use(f"history: {error}")
     except OSError as error:
         file = error.filename or given.directory
         return report_wrong_use(f"history: cannot use {file} ({error.strerror}); name files that can be used")
 
 
 def _rank(files: Sequence[Path], out: Path | None) -> int:
-    from longctx.plugins.report.history import HistoryError, differing_questions, ranking
+    from longctx.plugins.report.history import differing_questions, ranking
     from longctx.plugins.report.markdown import table
 
     if len(files) < 2 or out is not None:
         reason = "--out: a ranking is printed; leave it out" if out else "--models: one report; give two or more"
         return report_wrong_use(reason)
-    try:
-        documents = [visible_data(read_report_file(file)) for file in files]
-        tables = ranking(documents)
-    except (ReportFileError, HistoryError) as error:
-        return report_wrong_use(f"history: {error}")
+    documents = [visible_data(read_report_file(file)) for file in files]
+    tables = ranking(documents)
     for others in differing_questions(documents):
         print_line(f"not asked like the first: {others} (other texts, prompts, scores or seed)", sys.stderr)
     for shown in tables:
@@ -61,15 +63,9 @@ def _rank(files: Sequence[Path], out: Path | None) -> int:
 
 
 def _draw(directory: Path, target: Path) -> int:
-    # The template engine of the page takes time that --help and the completion need not spend.
-    from longctx.plugins.report.history import HistoryError, write_history
+    from longctx.plugins.report.history import write_history
 
-    try:
-        reports, skipped = write_history(directory, target)
-    except HistoryError as error:
-        return report_wrong_use(f"history: {error}")
-    except OSError as error:
-        return report_wrong_use(f"--out: cannot write {target} ({error.strerror}); name a file that can be written")
+    reports, skipped = write_history(directory, target)
     for line in skipped:
         print_line(f"left out {line}", sys.stderr)
     steps = f"{len(reports)} steps, {reports[0].step} to {reports[-1].step}" if reports else "no steps"
