@@ -178,8 +178,6 @@ def _shown_difference(difference: ReportDifference) -> str:
     ours, theirs = difference.model, difference.baseline
     if part == "weights" and theirs is None:
         return f"weights {name}" + (f": {ours}" if ours else "")
-    if part == "made of":
-        return f"made of {ours}, not {theirs}"
     subject = " ".join(filter(None, (part, name)))
     if ours is None and theirs is None:
         return subject

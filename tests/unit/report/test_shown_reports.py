@@ -263,9 +263,7 @@ def test_settings_of_the_baseline_are_shown_only_where_they_differ(baseline: dic
         (({"part": "config", "name": "a", "model": "1"},), "config a is 1, not missing"),
         (({"part": "tokenizer", "name": "x.json b", "baseline": "1"},), "tokenizer x.json b is missing, not 1"),
         (({"part": "chat template"}, {"part": "dtype", "model": "a", "baseline": "b"}), "template; dtype is a, not b"),
-        (({"part": "weights", "name": "split otherwise"},), "weights split otherwise"),
         (({"part": "weights", "name": "missing", "model": "2, such as n"},), "weights missing: 2, such as n"),
-        (({"part": "made of", "model": "adapter", "baseline": "checkpoint"},), "made of adapter, not checkpoint"),
         (tuple({"part": "config", "name": f"k{at}"} for at in range(9)), "config k4; config k5; 3 more"),
     ],
 )  # fmt: skip
