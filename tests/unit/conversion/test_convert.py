@@ -42,7 +42,7 @@ def test_a_checkpoint_of_another_model_is_one_line(
     assert convert([str(raw), str(tmp_path / "out"), "--like", str(other)]) == 4
     assert "lacks model.layers." in capsys.readouterr().err
     assert convert([str(raw.parent), str(tmp_path / "out"), "--like", str(other)]) == 4
-    assert f"has no .metadata; give {raw}" in capsys.readouterr().err
+    assert "has no .metadata; give the directory that" in capsys.readouterr().err
 
 
 def test_a_run_converts_a_raw_checkpoint_and_removes_what_it_made(raw: Path, tmp_path: Path) -> None:
