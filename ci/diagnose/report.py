@@ -248,11 +248,7 @@ def shares(candidate: Candidate) -> str:
 
 def cause_lines(cause: Cause, static: StaticComparison) -> list[str]:
     """Return the lines behind those of the candidates: samples, what was not measured, and conclusion."""
-    samples = (
-        f"{len(cause.samples)} that GOOD answers and BAD misses; gold answers have {cause.good_nats:.2f} nats with "
-        f"GOOD, {cause.bad_nats:.2f} with BAD"
-    )
-    lines = [f"{'samples':<19}{samples}"]
+    lines = [f"{'samples':<19}{len(cause.samples)} that GOOD answers and BAD misses"]
     for line in not_exchanged(cause, static):
         lines.append(f"{'not exchanged':<19}{line}")
     lines.append(conclusion(cause, static))
