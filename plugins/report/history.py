@@ -53,6 +53,10 @@ class StepReport:
     document: JsonReport
 
 
+Steps = Sequence[StepReport]
+Values = Sequence[float]
+
+
 def read_documents(directory: Path) -> tuple[dict[str, JsonReport], list[str]]:
     """Return all reports by their path within the directory, with all texts visible, and a line for every faulty one.
 
@@ -123,7 +127,7 @@ def write_history(directory: Path, target: Path) -> tuple[list[StepReport], list
     return reports, skipped
 
 
-def mean_tracks(reports: Sequence[StepReport]) -> list[Series]:
+def mean_tracks(reports: Steps) -> list[Series]:
     """Return RULER's mean at every length, and the means of all other suites over the lengths of all reports."""
     documents = [report.document for report in reports]
     rulers = [document.ruler for document in documents]
@@ -149,7 +153,7 @@ def _means_by_name(document: JsonReport) -> dict[str, ByLength]:
     return {f"{mean.suite} {mean.name}": mean.scores for mean in means(document)}
 
 
-def gate_tracks(reports: Sequence[StepReport]) -> list[Series]:
+def gate_tracks(reports: Steps) -> list[Series]:
     """Return the values of every blocking gate but those on an effective length, with the value that it requires."""
     by_report = _blocking_gates(reports)
     tracks = []
@@ -162,7 +166,7 @@ def gate_tracks(reports: Sequence[StepReport]) -> list[Series]:
     return tracks
 
 
-def _blocking_gates(reports: Sequence[StepReport]) -> list[dict[str, ReportGate]]:
+def _blocking_gates(reports: Steps) -> list[dict[str, ReportGate]]:
     by_report = []
     for report in reports:
         by_report.append({gate.name: gate for gate in report.document.gates if gate.blocking})
@@ -174,7 +178,7 @@ def _names(by_report: Iterable[Iterable[str]]) -> list[str]:
     return list(dict.fromkeys(name for names in by_report for name in names))
 
 
-def step_charts(reports: Sequence[StepReport]) -> dict[str, Any]:
+def step_charts(reports: Steps) -> dict[str, Any]:
     """Return the charts and the table of gates of a page over steps, which a watch shows too."""
     labels = [f"{report.step:,}" for report in reports]
     by_report = _blocking_gates(reports)
@@ -194,7 +198,7 @@ def step_charts(reports: Sequence[StepReport]) -> dict[str, Any]:
     }
 
 
-def _report_table(reports: Sequence[StepReport], folder: Path) -> Table:
+def _report_table(reports: Steps, folder: Path) -> Table:
     """Return the reports with links from a page in the folder to their own pages."""
     rows = []
     for report in reports:
@@ -266,7 +270,7 @@ def shown_name(document: JsonReport) -> str:
     return one_line(document.model.name, SHOWN_NAME) + step
 
 
-def _matrix(scores: Mapping[str, Sequence[float]], checkpoints: int) -> Table:
+def _matrix(scores: Mapping[str, Values], checkpoints: int) -> Table:
     """Return the correlations between all scores that vary; without rows for fewer than two, or few checkpoints."""
     varied = {name: values for name, values in scores.items() if len(set(values)) > 1}
     rows = []
@@ -277,12 +281,12 @@ def _matrix(scores: Mapping[str, Sequence[float]], checkpoints: int) -> Table:
     return Table(name="Rank correlations", corner="scores", columns=tuple(varied), rows=tuple(rows))
 
 
-def _correlated(first: Sequence[float], second: Sequence[float]) -> Cell:
+def _correlated(first: Values, second: Values) -> Cell:
     value, low, high = correlation(first, second)
     return Cell(text=f"{value:+.2f}", interval=f"{low:+.2f} to {high:+.2f}")
 
 
-def correlation(first: Sequence[float], second: Sequence[float]) -> tuple[float, float, float]:
+def correlation(first: Values, second: Values) -> tuple[float, float, float]:
     """Return Spearman's correlation of at least four pairs with the ends of its 95 % interval (Bonett and Wright 2000).
 
     A perfect correlation has the interval of one with two neighbours swapped, since a few pairs cannot show a
@@ -356,7 +360,7 @@ def _standings(cases: Sequence[ReportCase]) -> Standings:
     return standings
 
 
-def _joined(parts: Sequence[Standing], join: Callable[[Sequence[float]], float]) -> Standing:
+def _joined(parts: Sequence[Standing], join: Callable[[Values], float]) -> Standing:
     """Return the standing of the mean of parts, whose distances are joined."""
     return Standing(
         average=fmean(part.average for part in parts),
@@ -365,7 +369,7 @@ def _joined(parts: Sequence[Standing], join: Callable[[Sequence[float]], float])
     )
 
 
-def _of_independent(distances: Sequence[float]) -> float:
+def _of_independent(distances: Values) -> float:
     """Return the distance of a mean of independent parts, where they add up as squares."""
     return math.hypot(*distances) / len(distances)
 

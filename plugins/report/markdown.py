@@ -15,7 +15,6 @@ from longctx.plugins.report.tables import Cell, Note, Table, plural
 # takes the meaning away.
 SPECIAL_CHARACTERS = re.compile(r"([\\`*_\[\]#|~$@]|:(?=//)|(?<=www)\.)", re.IGNORECASE)
 LONGEST_NOTE, LONGEST_CELL = 400, 160
-MOST_REASONS = 12
 SIGNS = {"pass": "✅", "fail": "❌", "error": "⚠️", "undecided": "❔", "not measured": "⏸️"}
 """The signs of verdicts, of the run and of its gates."""
 
@@ -25,12 +24,9 @@ def markdown(document: JsonReport) -> str:
     step, verdict = document.run.step, document.verdict or run_verdict(document)
     name = markdown_text(document.model.name, 80)
     title = name if step is None else f"{name}, step {step}"
-    reasons = [*verdict.reasons[:MOST_REASONS]]
-    if len(reasons) < len(verdict.reasons):
-        reasons.append(f"{len(verdict.reasons) - MOST_REASONS} more")
     parts = [f"### {SIGNS[verdict.word]} Long context: {title}"]
     parts.append(f"**{verdict.word}** (exit code {verdict.exit_code}): {_plain(verdict.counts)}")
-    parts += [_list(reasons), f"Next: {_plain(verdict.next_step)}" if verdict.next_step else ""]
+    parts += [_list(verdict.reasons), f"Next: {_plain(verdict.next_step)}" if verdict.next_step else ""]
     for topic in topics(document):
         parts.append(table(_summed(topic)) if isinstance(topic, Table) else _list(map(_note_text, topic)))
     if document.cases:

@@ -11,15 +11,17 @@ from longctx.plugins.report.tables import Note, RowKind, Table, Tone, notes, plu
 
 Line = tuple[str, dict[str, bool]]
 """A line's text and its markup, as pytest's terminal takes it."""
+
+Lines = list[Line]
 NAME_WIDTH, LONGEST_NAME, CELL_WIDTH = 22, 40, 8
 SHOWN_PROBLEMS = 3
 MARKS: dict[RowKind, str] = {"task": "", "mean": "= ", "total": "= ", "detail": "  "}
 COLOURS: dict[Tone, str] = {"good": "green", "warning": "yellow", "bad": "red"}
 
 
-def terminal_summary(document: JsonReport, columns: int = COLUMNS) -> list[Line]:
+def terminal_summary(document: JsonReport, columns: int = COLUMNS) -> Lines:
     """Return the summary as lines of at most `columns` columns; `verdict_lines` is its end."""
-    lines: list[Line] = []
+    lines: Lines = []
     for topic in topics(document):
         if not isinstance(topic, Table):
             lines += note_lines(topic)
@@ -32,7 +34,7 @@ def terminal_summary(document: JsonReport, columns: int = COLUMNS) -> list[Line]
     return _wrapped([*lines, *note_lines(notes("besides", others, "bad"))], columns)
 
 
-def verdict_lines(verdict: ReportVerdict, columns: int = COLUMNS) -> list[Line]:
+def verdict_lines(verdict: ReportVerdict, columns: int = COLUMNS) -> Lines:
     """Return the end of a summary: the verdict, its first reason, and the next step."""
     tone = verdict_tone(verdict.word)
     head = f"{verdict.word} (exit code {verdict.exit_code}): {verdict.counts}"
@@ -48,7 +50,7 @@ def verdict_lines(verdict: ReportVerdict, columns: int = COLUMNS) -> list[Line]:
     return lines + note_lines(notes("next", filter(None, steps)))
 
 
-def inspection_lines(inspections: Sequence[Inspection]) -> list[Line]:
+def inspection_lines(inspections: Sequence[Inspection]) -> Lines:
     """Return the results of --preflight: one line for all cases, and the first problems of every broken case."""
     if not inspections:
         return []
@@ -67,7 +69,7 @@ def inspection_lines(inspections: Sequence[Inspection]) -> list[Line]:
     return note_lines(shown)
 
 
-def note_lines(shown: Sequence[Note]) -> list[Line]:
+def note_lines(shown: Sequence[Note]) -> Lines:
     lines = []
     for note in shown:
         markup = {COLOURS[note.tone]: True} if note.tone else {}
@@ -76,7 +78,7 @@ def note_lines(shown: Sequence[Note]) -> list[Line]:
     return lines
 
 
-def _word_lines(table: Table) -> list[Line]:
+def _word_lines(table: Table) -> Lines:
     """Return each row as a line with its first two cells and one with the others; headings stand before examples."""
     has_verdicts = table.rows[0].cells[0].style.startswith("tag")
     shown = [] if has_verdicts else _word_notes(table.corner, "case", table.columns)
@@ -96,7 +98,7 @@ def _word_notes(word: str, name: str, texts: Sequence[str], tone: Tone = "") -> 
     return [*shown, Note(text=others)] if others else shown
 
 
-def _table_lines(table: Table, columns: int) -> list[Line]:
+def _table_lines(table: Table, columns: int) -> Lines:
     """Return a table; columns that do not fit beside the others follow in a table below."""
     name_widths, cell_widths = [NAME_WIDTH], [CELL_WIDTH]
     for row in table.rows:
@@ -104,7 +106,7 @@ def _table_lines(table: Table, columns: int) -> list[Line]:
         cell_widths += [len(cell.interval or cell.text) + 1 for cell in row.cells]
     widths = min(LONGEST_NAME, max(name_widths)), max(cell_widths)
     most = max(1, (columns - widths[0]) // widths[1])
-    lines: list[Line] = []
+    lines: Lines = []
     for first in range(0, len(table.columns), most):
         shown = slice(first, first + most)
         lines.append((_row_text(table.corner, table.columns[shown], widths), {"bold": True}))
@@ -128,7 +130,7 @@ def _row_text(name: str, texts: Sequence[str], widths: tuple[int, int]) -> str:
     return f"{name:<{name_width}}{''.join(cells)}"
 
 
-def _wrapped(lines: Sequence[Line], columns: int) -> list[Line]:
+def _wrapped(lines: Sequence[Line], columns: int) -> Lines:
     wrapped_lines = []
     for text, markup in lines:
         wrapped_lines += [(part, markup) for part in wrapped(text, columns)]
