@@ -152,9 +152,8 @@ def quantization(config: Mapping[str, Any]) -> str | None:
     declared = config.get("quantization_config") or text_config(config).get("quantization_config")
     if not isinstance(declared, dict) or not declared:
         return None
-    bits = declared.get("bits") or next((size for size in (4, 8) if declared.get(f"load_in_{size}bit")), None)
-    method = str(declared.get("quant_method", "of an unnamed kind"))
-    return method if bits is None else f"{method}, {bits} bits"
+    method, bits = str(declared.get("quant_method", "of an unnamed kind")), declared.get("bits")
+    return f"{method}, {bits} bits" if bits else method
 
 
 def _run(summary: RunSummary) -> ReportRun:

@@ -158,10 +158,7 @@ def sample_rows(cases: Sequence[Case], results: Mapping[str, CaseResult], budget
 
 
 def _rows_by_importance(result: CaseResult) -> list[SampleRow]:
-    """Return the flipped samples, then the other wrong ones, then a few right ones.
-
-    Within these groups, samples come first that can show the baseline's answer or an excerpt of their context.
-    """
+    """Return the flipped samples, then the other wrong ones, then a few right ones, best with an excerpt."""
     answers = {answer.index: answer for answer in result.flipped}
     flipped, wrong, right = list[SampleRow](), list[SampleRow](), list[Outcome]()
     # The baseline may have been measured on fewer samples than the model.
@@ -173,8 +170,6 @@ def _rows_by_importance(result: CaseResult) -> list[SampleRow]:
             wrong.append(_row(result.case, outcome))
         else:
             right.append(outcome)
-    flipped.sort(key=lambda row: "answer" not in row["flip"])
-    wrong.sort(key=lambda row: "excerpt" not in row)
     right.sort(key=lambda outcome: outcome.excerpt is None)
     return [*flipped, *wrong, *(_row(result.case, outcome) for outcome in right[:RIGHT_PER_CASE])]
 

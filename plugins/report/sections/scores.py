@@ -3,7 +3,6 @@
 import math
 from collections import Counter
 from collections.abc import Sequence
-from statistics import fmean
 
 from longctx.fixtures.lengths import format_length
 from longctx.fixtures.records.report import HelmetSummary, JsonReport, ReportCase
@@ -47,20 +46,22 @@ def is_rough(case: ReportCase) -> bool:
 
 
 def score_tables(document: JsonReport) -> list[Table]:
-    """Return the scores of every suite by task and length, and the means, each above its baseline."""
+    """Return the scores of every suite by task and length, and the means, each above its baseline.
+
+    Where a mean over all of a family is not known, the baseline's mean over the selected tasks stands alone.
+    """
     tables, baselines = [], _baselines(document)
     for suite in dict.fromkeys(case.suite for case in document.cases):
         rows = _task_rows(document, suite)
+        families = {case.category for case in document.cases if case.suite == suite} | {suite}
         for mean in means(document):
             if mean.suite == suite:
                 rows.append(_mean_row(document, mean))
                 family = suite if mean.is_total else mean.name
                 rows += [baselines.pop(family)] if family in baselines else []
-        # Where a mean over all of a family is not known, the baseline stands below that of the selected tasks.
-        for family in [*baselines]:
-            cases = [case for case in document.cases if case.suite == suite and family in (suite, case.category)]
-            rows += [_mean_of(document, cases), baselines.pop(family)] if cases else []
-        tables.append(_table(document, TITLES.get(suite, f"Questions: {suite}"), rows, corner="score"))
+        rows += [baselines.pop(family) for family in [*baselines] if family in families]
+        name = TITLES.get(suite, f"Questions: {suite}")
+        tables.append(_table(document, name, rows, corner="score"))
     return tables
 
 
@@ -214,15 +215,6 @@ def _baselines(document: JsonReport) -> dict[str, Row]:
         texts = [shown_number(scores.get(str(length))) for length in tested_lengths(document)]
         rows[family] = text_row("baseline", *texts, kind="detail")
     return rows
-
-
-def _mean_of(document: JsonReport, cases: Sequence[ReportCase]) -> Row:
-    means = []
-    for length in tested_lengths(document):
-        scores = [case.score for case in cases if case.length == length]
-        known = [score for score in scores if score is not None]
-        means.append(shown_number(fmean(known) if known and len(known) == len(scores) else None))
-    return text_row("these tasks", *means, kind="mean")
 
 
 def lowest_table(document: JsonReport, most: int) -> Table:
