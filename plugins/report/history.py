@@ -382,13 +382,18 @@ def _ranked(name: str, documents: Sequence[JsonReport], by_document: Sequence[St
     rows = []
     for document, by_length, own in models:
         scores = [shown_number(by_length[length].average) for length in lengths]
-        interval = shown_interval((max(0.0, own.average - own.below), min(100.0, own.average + own.above)))
-        first = 1 + sum(other.is_better(own) for other in standings)
-        last = len(standings) - sum(own.is_better(other) for other in standings)
-        rank = f"{first}" if first == last else f"{first} to {last}"
-        rows.append(text_row(shown_name(document), *scores, f"{own.average:.1f} ({interval})", rank))
+        ends = max(0.0, own.average - own.below), min(100.0, own.average + own.above)
+        average = f"{own.average:.1f} ({shown_interval(ends)})"
+        rows.append(text_row(shown_name(document), *scores, average, _rank(own, standings)))
     columns = (*map(short_length, lengths), "average", "rank")
     return Table(name=name, corner=name, columns=columns, rows=tuple(rows))
+
+
+def _rank(own: Standing, standings: Sequence[Standing]) -> str:
+    better = sum(other.is_better(own) for other in standings)
+    worse = sum(own.is_better(other) for other in standings)
+    first, last = 1 + better, len(standings) - worse
+    return f"{first}" if first == last else f"{first} to {last}"
 
 
 def differing_questions(documents: Sequence[JsonReport]) -> list[str]:

@@ -7,7 +7,7 @@ from longctx.fixtures.records.report import JsonReport, ReportVerdict
 from longctx.fixtures.shown_text import COLUMNS, INDENT, visible_line, wrapped
 from longctx.plugins.report.sections.gates import gate_text, run_verdict
 from longctx.plugins.report.sections.summary import topics
-from longctx.plugins.report.tables import Note, RowKind, Table, Tone, notes, plural, verdict_tone
+from longctx.plugins.report.tables import Cell, Note, Row, RowKind, Table, Tone, notes, plural, verdict_tone
 
 Line = tuple[str, dict[str, bool]]
 """A line's text and its markup, as pytest's terminal takes it."""
@@ -95,30 +95,42 @@ def _word_notes(word: str, name: str, texts: Sequence[str], tone: Tone = "") -> 
     head = ": ".join(filter(None, (name, *texts[:2])))
     others = "; ".join(filter(None, texts[2:]))
     shown = [Note(name=word, text=head, tone=tone)]
-    return [*shown, Note(text=others)] if others else shown
+    if others:
+        shown.append(Note(text=others))
+    return shown
 
 
 def _table_lines(table: Table, columns: int) -> Lines:
     """Return a table; columns that do not fit beside the others follow in a table below."""
     name_widths, cell_widths = [NAME_WIDTH], [CELL_WIDTH]
     for row in table.rows:
-        name_widths.append(len(MARKS[row.kind]) + len(row.name) + 1)
+        name_widths.append(len(_marked_name(row)) + 1)
         cell_widths += [len(cell.interval or cell.text) + 1 for cell in row.cells]
     widths = min(LONGEST_NAME, max(name_widths)), max(cell_widths)
     most = max(1, (columns - widths[0]) // widths[1])
     lines: Lines = []
     for first in range(0, len(table.columns), most):
         shown = slice(first, first + most)
-        lines.append((_row_text(table.corner, table.columns[shown], widths), {"bold": True}))
+        head = _row_text(table.corner, table.columns[shown], widths)
+        lines.append((head, {"bold": True}))
         for row in table.rows:
-            cells = row.cells[shown]
-            texts = [f"~{cell.text}" if "rough" in cell.style else cell.text for cell in cells]
-            markup = {"bold": True} if row.kind == "total" else {}
-            lines.append((_row_text(f"{MARKS[row.kind]}{row.name}", texts, widths), markup))
-            intervals = [cell.interval for cell in cells]
-            if any(intervals):
-                lines.append((_row_text("  interval", intervals, widths), {}))
+            lines += _row_lines(row, row.cells[shown], widths)
     return lines
+
+
+def _row_lines(row: Row, cells: Sequence[Cell], widths: tuple[int, int]) -> Lines:
+    """Return the cells of a row, and the intervals of their values on a line below."""
+    texts = [f"~{cell.text}" if "rough" in cell.style else cell.text for cell in cells]
+    intervals = [cell.interval for cell in cells]
+    text = _row_text(_marked_name(row), texts, widths)
+    lines: Lines = [(text, {"bold": True} if row.kind == "total" else {})]
+    if any(intervals):
+        lines.append((_row_text("  interval", intervals, widths), {}))
+    return lines
+
+
+def _marked_name(row: Row) -> str:
+    return f"{MARKS[row.kind]}{row.name}"
 
 
 def _row_text(name: str, texts: Sequence[str], widths: tuple[int, int]) -> str:

@@ -117,13 +117,8 @@ def comparison_notes(report: JsonReport) -> list[Note]:
         ended, known = report.run.ended_answers, report.run.answers_to_the_end
         counts = f"of {known} answers computed to their end, {ended} end by themselves"
         return notes("endings", [counts] if ended < known else [])
-    cases, baseline = regression.cases.values(), regression.baseline
-    worse, better = sum(case.worse for case in cases), sum(case.better for case in cases)
-    pairs = sum(case.pairs for case in cases)
-    dropped = [case_id for case_id, case in regression.cases.items() if case.dropped]
-    shown_worse = counted(dropped, MOST_DROPPED) or "none"
-    text = f"{worse:,} worse, {better:,} better of {pairs:,} pairs; cases shown to be worse: {shown_worse}"
-    shown = [Note(name="baseline", text=f"{baseline.name}: {text}")]
+    baseline = regression.baseline
+    shown = [Note(name="baseline", text=f"{baseline.name}: {_changes_text(regression)}")]
     if regression.differences is not None:
         is_same = report.model.fingerprint == baseline.fingerprint
         shown += notes("differs", [difference_text(regression.differences, is_same=is_same)])
@@ -137,14 +132,28 @@ def comparison_notes(report: JsonReport) -> list[Note]:
     return shown
 
 
+def _changes_text(regression: RegressionSummary) -> str:
+    worse = better = pairs = 0
+    dropped = []
+    for case_id, case in regression.cases.items():
+        worse += case.worse
+        better += case.better
+        pairs += case.pairs
+        if case.dropped:
+            dropped.append(case_id)
+    shown_worse = counted(dropped, MOST_DROPPED) or "none"
+    return f"{worse:,} worse, {better:,} better of {pairs:,} pairs; cases shown to be worse: {shown_worse}"
+
+
 def _differing_settings(model: Mapping[str, str], baseline: Mapping[str, str]) -> str:
-    names = [name for name in {**model, **baseline} if model.get(name) != baseline.get(name)]
-    # The settings of two engines cannot be compared.
-    names = ["engine"] if "engine" in names else names
     texts = []
-    for name in names:
+    for name in {**model, **baseline}:
         theirs, ours = baseline.get(name, "unset"), model.get(name, "unset")
-        texts.append(f"{name} {theirs}, not {ours}")
+        if theirs != ours:
+            texts.append(f"{name} {theirs}, not {ours}")
+            # The settings of two engines cannot be compared.
+            if name == "engine":
+                return texts[-1]
     return "; ".join(texts)
 
 

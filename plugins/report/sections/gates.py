@@ -126,9 +126,12 @@ def _case_reasons(cases: Sequence[ReportCase]) -> list[str]:
 
 
 def _counts(words: Counter[str], cases: Sequence[ReportCase]) -> list[str]:
-    gates, failed = _shares(words), _shares(Counter(case.verdict for case in cases if case.fails))
+    gates = _shares(words)
+    failed = _shares(Counter(case.verdict for case in cases if case.fails))
     counts = [f"blocking gates: {gates}" if gates else "this run has no blocking gate"]
-    return [*counts, f"cases: {failed}"] if failed else counts
+    if failed:
+        counts.append(f"cases: {failed}")
+    return counts
 
 
 def _shares(words: Mapping[str, int]) -> str:
@@ -305,30 +308,33 @@ def _compared(mean: float, required: float, length: int | None) -> str:
 
 def _effective_length_text(verdict: Verdict) -> str:
     findings = {at.length: at for at in verdict.by_length if at.length is not None}
-    needs, threshold = f"needs at least {short_length(int(verdict.required))}", verdict.threshold or 0.0
+    needs = f"needs at least {short_length(int(verdict.required))}"
     if verdict.because == "missing length":
-        return f"{needs}, the longest tested length is {short_length(max(findings))}"
+        longest_tested = short_length(max(findings))
+        return f"{needs}, the longest tested length is {longest_tested}"
+    threshold = verdict.threshold or 0.0
+    why = f" (mean above {threshold:g})"
     open_lengths = [short_length(length) for length, at in findings.items() if not at.is_settled]
     if open_lengths:
-        return f"not decided at {', '.join(open_lengths)}; {needs} (mean above {threshold:g})"
+        return f"not decided at {', '.join(open_lengths)}; {needs}{why}"
     settled = {length: 100.0 if at.verdict == "pass" else 0.0 for length, at in findings.items()}
-    text = f"reaches {shown_label(effective_length_label(settled, HALF))}, {needs}"
-    longest = effective_length(settled, HALF) or 0
-    failed = [at for at in verdict.by_length if at.measured is not None and _fails_at(at, longest)]
+    label, longest = effective_length_label(settled, HALF), effective_length(settled, HALF) or 0
+    failed = [at for at in verdict.by_length if _fails_at(at, longest)]
     if verdict.verdict == "fail" and failed:
-        text += f": {_compared(failed[0].measured or 0.0, threshold, failed[0].length)}"
-    else:
-        text += f" (mean above {threshold:g})"
-    contiguous = contiguous_effective_length(settled, HALF) or 0
+        first = failed[0]
+        why = f": {_compared(first.measured or 0.0, threshold, first.length)}"
+    contiguous, gap = contiguous_effective_length(settled, HALF) or 0, ""
     if contiguous != longest:
         up_to = f"up to {short_length(contiguous)} only" if contiguous else "at none of the shortest lengths"
-        text += f"; not monotone: without a gap it passes {up_to}"
-    return text + _possible_lengths(findings)
+        gap = f"; not monotone: without a gap it passes {up_to}"
+    return f"reaches {shown_label(label)}, {needs}{why}{gap}{_possible_lengths(findings)}"
 
 
 def _fails_at(at: Verdict, longest: int) -> bool:
     """Return True for a length that is shown to be too low below the longest one that passes, or fails above it."""
-    return at.is_below if (at.length or 0) < longest else at.verdict != "pass"
+    if at.measured is None or at.length is None:
+        return False
+    return at.is_below if at.length < longest else at.verdict != "pass"
 
 
 def _possible_lengths(findings: Mapping[int, Verdict]) -> str:
@@ -379,19 +385,25 @@ def _comparison_text(verdict: Verdict) -> str:
         return "too few samples to compare: none has an answer of both models"
     low, high = verdict.interval
     counts = f"{change.worse} worse, {change.better} better of {change.pairs} pairs"
-    is_shown = verdict.because != "not shown"
     if verdict.kind == "change":
-        bounds = {"pass": f" (at most {high:.1f})", "fail": f" (at least {low:.1f})"}
-        bound = bounds.get(verdict.verdict, f" ({low:.1f} to {high:.1f})")
-        bound = bound if is_shown else " on these samples, not shown for the model"
-        return f"scores changed by {measured:.1f} points{bound}; {verdict.required:g} allowed ({counts})"
-    start, points = "", round(measured, 1)
+        return f"{_changed_text(verdict, measured, low, high)} ({counts})"
+    start, bound = "", " on these samples"
     if verdict.because in ("short baseline", "short candidate"):
         start = f"the {verdict.because.removeprefix('short ')} has too few samples to compare: "
+    if verdict.because != "not shown":
+        bound = _bound_text(verdict.verdict, measured, low, high)
+    points = round(measured, 1)
     moved = f"gained {points:.1f} points" if points > 0 else f"lost {_loss(points):.1f} points"
-    bound = _bound_text(verdict.verdict, measured, low, high) if is_shown else " on these samples"
     allowed = _allowed_text(verdict, change, is_exact=low == high)
     return f"{start}{moved}{bound}; {allowed} ({counts}){_chance_text(verdict, change)}"
+
+
+def _changed_text(verdict: Verdict, measured: float, low: float, high: float) -> str:
+    bounds = {"pass": f" (at most {high:.1f})", "fail": f" (at least {low:.1f})"}
+    bound = bounds.get(verdict.verdict, f" ({low:.1f} to {high:.1f})")
+    if verdict.because == "not shown":
+        bound = " on these samples, not shown for the model"
+    return f"scores changed by {measured:.1f} points{bound}; {verdict.required:g} allowed"
 
 
 def _allowed_text(verdict: Verdict, change: PairedChange, *, is_exact: bool) -> str:

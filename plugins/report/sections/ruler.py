@@ -1,7 +1,8 @@
 """The head of every report: the facts of the model, and RULER's effective length."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from longctx.fixtures.records import Case
 from longctx.fixtures.records.report import RESULT_FILES, JsonReport, ReportGate, ReportModel, RulerSummary
 from longctx.plugins.config.run_facts import RunFacts
 from longctx.plugins.evidence.effective_length import (
@@ -35,11 +36,6 @@ def ruler_summary(run: RunFacts, evaluation: Evaluation) -> RulerSummary:
     scores = {length: finding.measured for length, finding in findings.items() if finding.measured is not None}
     is_complete = bool(scores) and len(scores) == len(findings)
     settled = settled_scores(findings)
-    # The note names the texts of the yardstick if this run reads others, and warns about its choice.
-    generated = [case for case in scope.cases if case.task in TEXT_TASKS and case.source == "archive"]
-    doubts = [run.yardstick_warning] if run.yardstick_warning else []
-    if run.yardstick is not None and run.yardstick.texts and generated:
-        doubts.insert(0, f"measured on {run.yardstick.texts}; this run reads generated text")
     return RulerSummary(
         threshold=scope.reference.scores["mean"],
         threshold_source=scope.reference.source,
@@ -54,8 +50,19 @@ def ruler_summary(run: RunFacts, evaluation: Evaluation) -> RulerSummary:
         claimed_length=scope.claimed_length,
         wavg_inc=weighted_average(scores, rising=True) if is_complete else None,
         wavg_dec=weighted_average(scores, rising=False) if is_complete else None,
-        threshold_note="; ".join(doubts),
+        threshold_note=_threshold_note(run, scope.cases),
     )
+
+
+def _threshold_note(run: RunFacts, cases: Sequence[Case]) -> str:
+    """Return the texts of the yardstick if this run reads others, and the warning about its choice."""
+    generated = [case for case in cases if case.task in TEXT_TASKS and case.source == "archive"]
+    texts = []
+    if run.yardstick is not None and run.yardstick.texts and generated:
+        texts.append(f"measured on {run.yardstick.texts}; this run reads generated text")
+    if run.yardstick_warning:
+        texts.append(run.yardstick_warning)
+    return "; ".join(texts)
 
 
 def model_facts(model: ReportModel) -> list[str]:
