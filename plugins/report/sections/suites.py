@@ -392,7 +392,7 @@ def _paired_text(pairs: PairedDifference) -> str:
 
 
 def question_notes(document: JsonReport) -> list[Note]:
-    """Return the notes on tasks files: differences of wordings, questions cut or left out, right but wordy answers."""
+    """Return the notes on tasks files: differences of wordings, and questions that are cut or left out."""
     lines = []
     for case in document.cases:
         name = f"{case.task} at {format_length(case.length)}"
@@ -400,11 +400,4 @@ def question_notes(document: JsonReport) -> list[Note]:
             lines.append(f"{name}: {case.cut:.0f} % of the samples are cut to the length")
         if case.left_out:
             lines.append(f"{name}: {case.left_out} questions do not fit the length and are left out")
-        wordy = case.failures.get("right but wordy")
-        # Only a tasks file can name another metric.
-        if wordy and case.id.startswith(QUESTIONS_TEST):
-            lines.append(
-                f"{name}: {wordy} of {case.samples} answers state the reference and score below 100 for their other "
-                'words; metric = { name = "substring_match" } accepts them, or ask for a short answer'
-            )
     return [*notes("twins", map(_wording_text, document.wordings or ())), *notes("questions", lines)]

@@ -118,14 +118,6 @@ def test_the_relative_length_keeps_its_share_of_the_shortest_score() -> None:
     assert relative_length({}) is None
 
 
-@pytest.mark.parametrize(("test", "is_advised"), [("test_questions", True), ("test_ruler", False)])
-def test_another_metric_is_advised_only_where_a_tasks_file_can_name_one(test: str, is_advised: bool) -> None:
-    case = {"id": f"{test}[contracts-1k]", "task": "contracts", "length": 1024, "samples": 20}
-    report = report_from_parts({"cases": [{**case, "failures": {"right but wordy": 3}}]})
-    lines = [note.text for note in question_notes(report)]
-    assert ["contracts at 1k: 3 of 20 answers state the reference" in line for line in lines] == [True] * is_advised
-
-
 def twin_result(case: Case, values: Mapping[int, float]) -> CaseResult:
     outcomes = tuple(outcome_of(index, Score(value=value)) for index, value in values.items())
     return CaseResult(case=case, outcomes=outcomes, seconds=1.0, error=None if values else "no memory")
