@@ -2,7 +2,7 @@
 
 import re
 import threading
-import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from longctx.fixtures.records import Score
-from longctx.fixtures.scoring.judge import Judge, JudgedAnswer, JudgedClaim, JudgeError, PendingDecision
+from longctx.fixtures.scoring.judge import Judge, JudgedAnswer, JudgedClaim, JudgeError
 from longctx.plugins.journal import JudgeReplies
 from tests.helpers.judges import ANSWER, RIGHT, SUMMARY, decided, refused, settings_for
 from tests.helpers.servers import ChatServer, Request, Response, completion, in_json
@@ -80,18 +79,6 @@ def test_an_unreadable_reply_is_not_stored(server: ChatServer, tmp_path: Path) -
     assert decided(server, store=store).value == pytest.approx(2 / 3)
 
 
-def test_the_same_question_is_sent_once_and_a_failed_one_again(server: ChatServer) -> None:
-    server.queue = [in_json({}, status=400)]
-    server.answer = lambda _: replace(RIGHT, delay_seconds=0.05)
-    with closing(Judge(settings_for(server))) as judge:
-        with pytest.raises(JudgeError):
-            judge.decide(ANSWER)
-        scores = [decision.result() for decision in [judge.submit(ANSWER) for _ in range(5)]]
-        judge.decide(ANSWER)
-    assert len({score.value for score in scores}) == 1
-    assert len(server.requests) == 2
-
-
 @pytest.mark.parametrize("most", [1, 3])
 def test_never_more_calls_at_once_than_allowed(server: ChatServer, most: int) -> None:
     together = threading.Barrier(most, timeout=60)
@@ -102,9 +89,9 @@ def test_never_more_calls_at_once_than_allowed(server: ChatServer, most: int) ->
 
     server.answer = answer
     many = [replace(ANSWER, answer=f"answer {index}") for index in range(9)]
-    with closing(Judge(settings_for(server, concurrency=most))) as judge:
-        pending = [judge.submit(judged) for judged in many]
-        assert [decision.result().value for decision in pending] == [pytest.approx(2 / 3)] * 9
+    with closing(Judge(settings_for(server, concurrency=most))) as judge, ThreadPoolExecutor(9) as pool:
+        scores = list(pool.map(judge.decide, many))
+    assert [score.value for score in scores] == [pytest.approx(2 / 3)] * 9
     assert server.most_at_once == most
 
 
@@ -115,29 +102,23 @@ def test_every_question_has_its_own_decision_and_one_without_raises(server: Chat
     server.answer = lambda request: by_answer(request.text)
     many = [replace(ANSWER, answer=f"answer {index}") for index in (3, 0, 2, 7, 1)]
     with closing(Judge(settings_for(server))) as judge:
-        pending = [judge.submit(judged) for judged in many]
-        assert [pending[at].result().parts["correctness"] for at in (0, 1, 2, 4)] == pytest.approx([1, 0, 2 / 3, 1 / 3])
         with pytest.raises(JudgeError, match="correctness is '7' instead of 0 to 3"):
-            pending[3].result()
+            judge.decide(many.pop(3))
+        scores = [judge.decide(judged) for judged in many]
+    assert [score.parts["correctness"] for score in scores] == pytest.approx([1, 0, 2 / 3, 1 / 3])
 
 
-def test_a_closed_judge_asks_nothing_more(server: ChatServer) -> None:
-    pending: list[PendingDecision[Score]] = []
+def test_a_closed_judge_repeats_no_request(server: ChatServer) -> None:
+    judge = Judge(settings_for(server, retries=9))
 
     def answer(_: Request) -> Response:
-        deadline = time.monotonic() + 10
-        while not (len(pending) == 9 and pending[-1].verdicts[0].cancelled()) and time.monotonic() < deadline:
-            time.sleep(0.01)
-        return RIGHT
+        judge.close()
+        return in_json({"error": "busy"}, status=500, Retry_After="0.01")
 
     server.answer = answer
-    judge = Judge(settings_for(server, concurrency=1))
-    pending.extend(judge.submit(replace(ANSWER, answer=f"answer {index}")) for index in range(9))
-    while not server.requests:
-        time.sleep(0.01)
-    judge.close()
-    judge.close()
-    assert all(decision.verdicts[0].cancelled() for decision in pending[2:])
+    with pytest.raises(JudgeError, match="answers 500"):
+        judge.decide(ANSWER)
+    assert len(server.requests) == 1
 
 
 def test_an_answer_without_words_scores_0_without_a_call(server: ChatServer) -> None:
@@ -152,7 +133,7 @@ def test_a_judge_of_entailment_asks_one_call_a_pair(server: ChatServer) -> None:
     with closing(Judge(settings_for(server))) as judge:
         assert judge.entails("All cats purr.", "My cat purrs.")
         assert [judge.entails(*pair) for pair in pairs] == [False, True, False]
-    assert len(server.requests) == 2
+    assert len(server.requests) == 3
 
 
 def test_an_undecided_claim_is_an_error_and_not_false(server: ChatServer) -> None:
