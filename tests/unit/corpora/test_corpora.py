@@ -94,9 +94,11 @@ def test_squad_yields_answerable_questions_with_distinct_answers(write: Write) -
     loaded = load_corpora(path.parent).data_set("squad")
     assert loaded.paragraphs == ("The mill burned in spring.",)
     assert loaded.questions == (
-        ParagraphQuestion("q", "When did it burn?", ("in spring", "spring"), (0,), (0,)),
-        ParagraphQuestion("case", "When did it burn?", ("SPRING",), (0,), (0,)),
-        ParagraphQuestion("again", "When did it burn?", ("burned",), (0,), (0,)),
+        ParagraphQuestion(
+            id="q", question="When did it burn?", answers=("in spring", "spring"), gold=(0,), related=(0,)
+        ),
+        ParagraphQuestion(id="case", question="When did it burn?", answers=("SPRING",), gold=(0,), related=(0,)),
+        ParagraphQuestion(id="again", question="When did it burn?", answers=("burned",), gold=(0,), related=(0,)),
     )
 
 
@@ -110,7 +112,11 @@ def test_hotpot_yields_questions_that_containment_can_score(write: Write) -> Non
     path = write("hotpotqa.json", data)
     loaded = load_corpora(path.parent).data_set("hotpot")
     assert loaded.paragraphs == ("Mill\nThe mill burned. Ida built it.", "Ida\nIda was born in Aln.", "Fog\nFog.")
-    assert loaded.questions == (ParagraphQuestion("h", "Where was its builder born?", ("Aln",), (0, 1), (0, 1, 2)),)
+    assert loaded.questions == (
+        ParagraphQuestion(
+            id="h", question="Where was its builder born?", answers=("Aln",), gold=(0, 1), related=(0, 1, 2)
+        ),
+    )
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz"])
