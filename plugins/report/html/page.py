@@ -80,7 +80,7 @@ def page(document: JsonReport, summary: RunSummary, *, budget_bytes: int = BUDGE
         at_confidence=at_confidence(document),
         depths=depth_tables(document),
         frontier=[*frontier_notes(document), *question_notes(document)],
-        likelihoods=likelihood_tables(document, has_cases=True),
+        likelihoods=likelihood_tables(document),
         likelihood_findings=finding_notes(document),
         invariance=invariance_table(document.invariance or ()),
         gates=gate_table(document),

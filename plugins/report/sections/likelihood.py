@@ -5,7 +5,6 @@ from typing import Any
 
 from msgspec import structs
 
-from longctx.fixtures.records import family_of
 from longctx.fixtures.records.report import JsonReport
 from longctx.fixtures.records.report_parts import (
     CaseLikelihood,
@@ -17,7 +16,7 @@ from longctx.fixtures.records.report_parts import (
 )
 from longctx.plugins.evidence.clusters import ESTIMATE_ALPHA
 from longctx.plugins.evidence.likelihood_estimates import DIFFERENCE_CLIP, LEAST_EVIDENCE_GAIN, NLL_CLIP
-from longctx.plugins.report.tables import Cell, Note, Row, RowKind, Table, notes, short_length
+from longctx.plugins.report.tables import Cell, Note, Row, Table, notes, short_length
 from longctx.plugins.verdicts.evaluation import Evaluation
 from longctx.plugins.verdicts.likelihood_gates import PanelLikelihood
 
@@ -67,21 +66,18 @@ def has_no_answers(document: JsonReport) -> bool:
     return document.likelihood is not None and document.likelihood.signal == "likelihood"
 
 
-def likelihood_tables(document: JsonReport, *, has_cases: bool) -> list[Table]:
-    """Return a table of every panel with its change against the baseline, and perhaps its cases; none without them."""
+def likelihood_tables(document: JsonReport) -> list[Table]:
+    """Return a table of all panels, each with its change against the baseline; none for a run of answers only."""
     section = document.likelihood
     if section is None:
         return []
     rows = []
     for panel in section.panels:
-        rows.append(_row(f"{panel_name(panel)}, {panel.samples} samples", "mean", panel))
+        rows.append(_row(f"{panel_name(panel)}, {panel.samples} samples", panel))
         if panel.change is not None:
-            rows.append(_row(f"change, {panel.change.pairs} pairs", "mean", panel.change))
-        for case in document.cases if has_cases else ():
-            entry, family = section.cases.get(case.id), family_of(case.suite, case.category)
-            if entry is not None and (family, case.length) == (panel.family, panel.length):
-                rows.append(_row(f"{case.task}, {entry.samples} samples", "task", entry))
-    return [Table(name="Likelihood of gold answers", corner="nats", columns=tuple(MEASURES.values()), rows=tuple(rows))]
+            rows.append(_row(f"change, {panel.change.pairs} pairs", panel.change))
+    columns = tuple(MEASURES.values())
+    return [Table(name="Likelihood of gold answers", corner="nats", columns=columns, rows=tuple(rows))]
 
 
 def finding_notes(document: JsonReport) -> list[Note]:
@@ -98,7 +94,7 @@ def panel_name(panel: LikelihoodPanel) -> str:
     return f"{panel.family} {short_length(panel.length)}"
 
 
-def _row(name: str, kind: RowKind, entry: CaseLikelihood | LikelihoodChanges) -> Row:
+def _row(name: str, entry: CaseLikelihood | LikelihoodChanges) -> Row:
     cells = []
     for key in MEASURES:
         estimate: MeanEstimate | None = getattr(entry, key, None)
@@ -112,7 +108,7 @@ def _row(name: str, kind: RowKind, entry: CaseLikelihood | LikelihoodChanges) ->
             is_signed = key == "margin" or isinstance(entry, LikelihoodChanges)
             text = f"{estimate.mean:+.2f}" if is_signed else f"{estimate.mean:.2f}"
             cells.append(Cell(text=text, interval=f"{low:.2f} to {high:.2f}"))
-    return Row(name=name, kind=kind, cells=tuple(cells))
+    return Row(name=name, kind="mean", cells=tuple(cells))
 
 
 def _findings(panel: PanelLikelihood) -> tuple[str, ...]:

@@ -18,7 +18,6 @@ from longctx.plugins.report.tables import (
     Table,
     counted,
     notes,
-    plural,
     shares_text,
     short_length,
     shown_interval,
@@ -154,9 +153,7 @@ def depth_tables(document: JsonReport) -> list[Table]:
         cells: dict[tuple[int, float], Cell] = {}
         for case in document.cases:
             for part in case.by_depth if case.task == task else ():
-                title = plural(part.samples, "reference", "references")
-                shown = Cell(text=f"{part.score:.0f}", style=f"s{shade(part.score)}", title=title)
-                cells[case.length, part.depth] = shown
+                cells[case.length, part.depth] = Cell(text=f"{part.score:.0f}", style=f"s{shade(part.score)}")
         rows = []
         for tenth in range(DEPTH_BINS):
             depth, name = (tenth + 0.5) / DEPTH_BINS, f"{tenth * width}-{(tenth + 1) * width} %"
@@ -195,8 +192,6 @@ def _case_cell(case: ReportCase | None, confidence: str) -> Cell:
     if case.score is None:
         return Cell(title="no sample was started", task=case.task, length=case.length)
     title = f"interval {shown_interval(case.interval)}{confidence}, {case.samples} of {case.planned} samples"
-    if case.fill is not None:
-        title += f", filled {case.fill[0]:.0f} % in the median, {case.fill[1]:.0f} % at least"
     styles = [f"s{shade(case.score)}"]
     if case.verdict == "fail":
         title += f"; {case.decided_by}"

@@ -25,7 +25,7 @@ def topics(document: JsonReport) -> list[Topic]:
     shown: list[Topic] = [model_notes(document)]
     if not has_no_answers(document):
         shown += [*score_tables(document), score_notes(document)]
-    shown += [notes_of(document), finding_notes(document), *likelihood_tables(document, has_cases=False)]
+    shown += [notes_of(document), finding_notes(document), *likelihood_tables(document)]
     shown += [frontier_notes(document), question_notes(document), comparison_notes(document)]
     shown.append(lowest_table(document, 0 if is_pass else LOWEST_CASES))
     shown += [cost_notes(document), invariance_table(document.invariance or ())]

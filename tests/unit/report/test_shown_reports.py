@@ -108,7 +108,7 @@ def test_the_mean_of_a_baseline_stands_below_the_tasks_of_which_it_is() -> None:
     assert any(line.startswith("cwe ") for line in lines[:place])
 
 
-def test_cases_that_fill_little_of_their_length_are_named_and_a_page_tells_every_fill() -> None:
+def test_cases_that_fill_little_of_their_length_are_named() -> None:
     run = run_summary(samples=4, suite="ruler", lengths=(4096,))
     written = document(run)
     first, second, *rest = written.cases
@@ -121,7 +121,6 @@ def test_cases_that_fill_little_of_their_length_are_named_and_a_page_tells_every
     lines = [line for line, _ in terminal_summary(structs.replace(written, cases=cases))]
     (line,) = [line for line in lines if "filled" in line]
     assert line.endswith(f" filled in the median (at least): {first.task} at 4K 57 % (40 %)")
-    assert page_of(run).count("% in the median, ") == sum(case.fill is not None for case in written.cases) > 0
 
 
 # More lengths than fit on a line beside the longest names; a user's own tasks may have longer ones.
