@@ -47,9 +47,6 @@ class Series:
     verdicts: tuple[str | None, ...] = ()
     """The verdicts on the values. Both are empty where none are known."""
 
-    def interval(self, place: int) -> Interval | None:
-        return self.intervals[place] if self.intervals else None
-
     @property
     def is_measured(self) -> bool:
         return any(value is not None for value in self.values)
@@ -127,7 +124,7 @@ def chart(name: str, group: Sequence[Series], labels: Sequence[str], axis: Axis 
 
 
 def _cell(axis: Axis, series: Series, place: int) -> Cell:
-    value, interval = series.values[place], series.interval(place)
+    value, interval = series.values[place], series.intervals[place] if series.intervals else None
     text = "-" if value is None else axis.label(value)
     if interval is None:
         return Cell(text=text)

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 import msgspec
 from msgspec import Struct, structs
 
-from longctx.fixtures.records import Case, Outcome
+from longctx.fixtures.records import Case, CaseResult, Outcome
 from longctx.fixtures.records.report import JsonReport
 from longctx.plugins.evidence.points import to_points
 from longctx.plugins.report.document import RunSummary
@@ -70,20 +70,27 @@ def _add_test(suite: ElementTree.Element, name: str, record: Struct, outcome: st
 
 def sample_lines(summary: RunSummary) -> Iterator[str]:
     """Yield a line of JSON for each sample that the verdicts rest on, by case and index. Scores are 0 to 100."""
-    run, results = summary.run, summary.evaluation.measured.results
-    checkpoint = run.checkpoint
+    run, checkpoint = summary.run, summary.run.checkpoint
     common = {"model": checkpoint.name, "fingerprint": checkpoint.fingerprint, "seed": run.options.seed}
-    for result in [results[case.id] for case in run.cases if case.id in results]:
-        # The baseline may have been measured on fewer samples than the model.
-        scores = dict(
-            zip([outcome.index for outcome in result.outcomes], map(to_points, result.baseline), strict=False)
-        )
-        answers = {answer.index: answer.text for answer in result.flipped}
-        for outcome in sorted(result.outcomes, key=lambda outcome: outcome.index):
-            line = common | _record(result.case, outcome)
-            line["baseline_score"] = scores.get(outcome.index)
-            line["baseline_answer"] = answers.get(outcome.index)
-            yield json.dumps(line, allow_nan=False) + "\n"
+    for case in run.cases:
+        result = summary.evaluation.measured.results.get(case.id)
+        for line in _lines_of(result) if result else ():
+            yield json.dumps({**common, **line}, allow_nan=False) + "\n"
+
+
+def _lines_of(result: CaseResult) -> list[dict[str, Any]]:
+    answers = {answer.index: answer.text for answer in result.flipped}
+    scores = {}
+    # The baseline may have been measured on fewer samples than the model.
+    for outcome, score in zip(result.outcomes, result.baseline, strict=False):
+        scores[outcome.index] = to_points(score)
+    lines = []
+    for outcome in sorted(result.outcomes, key=lambda outcome: outcome.index):
+        line = _record(result.case, outcome)
+        line["baseline_score"] = scores.get(outcome.index)
+        line["baseline_answer"] = answers.get(outcome.index)
+        lines.append(line)
+    return lines
 
 
 def _record(case: Case, outcome: Outcome) -> dict[str, Any]:

@@ -163,15 +163,19 @@ def _rows_by_importance(result: CaseResult) -> list[SampleRow]:
     flipped, wrong, right = list[SampleRow](), list[SampleRow](), list[Outcome]()
     # The baseline may have been measured on fewer samples than the model.
     for outcome, baseline in zip_longest(result.outcomes, result.baseline[: len(result.outcomes)]):
-        if baseline is not None and baseline != outcome.score.value:
-            flip = _flip(baseline, answers.get(outcome.index))
-            flipped.append(_row(result.case, outcome) | {"flip": flip})
-        elif outcome.score.value < 1:
+        score = outcome.score.value
+        if baseline is not None and baseline != score:
+            row = _row(result.case, outcome)
+            row["flip"] = _flip(baseline, answers.get(outcome.index))
+            flipped.append(row)
+        elif score < 1:
             wrong.append(_row(result.case, outcome))
         else:
             right.append(outcome)
     right.sort(key=lambda outcome: outcome.excerpt is None)
-    return [*flipped, *wrong, *(_row(result.case, outcome) for outcome in right[:RIGHT_PER_CASE])]
+    for outcome in right[:RIGHT_PER_CASE]:
+        wrong.append(_row(result.case, outcome))
+    return [*flipped, *wrong]
 
 
 def _row(case: Case, outcome: Outcome) -> SampleRow:

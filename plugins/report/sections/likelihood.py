@@ -61,11 +61,6 @@ def likelihood(evaluation: Evaluation) -> LikelihoodSummary | None:
     )
 
 
-def has_no_answers(document: JsonReport) -> bool:
-    """Return True for a run that measured nothing but likelihoods."""
-    return document.likelihood is not None and document.likelihood.signal == "likelihood"
-
-
 def likelihood_tables(document: JsonReport) -> list[Table]:
     """Return a table of all panels, each with its change against the baseline; none for a run of answers only."""
     section = document.likelihood

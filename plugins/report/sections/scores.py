@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from longctx.fixtures.lengths import format_length
 from longctx.fixtures.records.report import HelmetSummary, JsonReport, ReportCase
+from longctx.fixtures.records.report_parts import IntervalsByLength
 from longctx.fixtures.shown_text import one_line
 from longctx.plugins.report.charts import MOST_LINES, Series, difference_class, series_of, shade
 from longctx.plugins.report.sections.suites import FRONTIER, NOT_SELECTED, QUESTIONS_TEST, Mean, means
@@ -169,18 +170,22 @@ def _table(document: JsonReport, name: str, rows: Sequence[Row], corner: str) ->
 
 
 def _mean_row(document: JsonReport, mean: Mean) -> Row:
-    cells = []
-    intervals = document.ruler.model_intervals if mean.suite == RULER and mean.is_total else {}
-    for length in tested_lengths(document):
-        score, ends = mean.scores.get(str(length)), intervals.get(str(length))
-        if score is None:
-            cells.append(Cell())
-            continue
-        # Whole points, rounded outwards, fit a cell.
-        interval = "" if ends is None else f"{math.floor(ends[0])}-{math.ceil(ends[1])}"
-        cells.append(Cell(text=shown_number(score), style=f"s{shade(score)}", interval=interval))
+    intervals: IntervalsByLength = {}
     name = f"{TITLES[mean.suite]} {mean.name}" if mean.is_total else f"{mean.name} mean"
+    if mean.is_total and mean.suite == RULER:
+        intervals = document.ruler.model_intervals
+    cells = []
+    for length in map(str, tested_lengths(document)):
+        cells.append(_mean_cell(mean.scores.get(length), intervals.get(length)))
     return Row(name=name, cells=tuple(cells), kind="total" if mean.is_total else "mean")
+
+
+def _mean_cell(score: float | None, ends: tuple[float, float] | None) -> Cell:
+    if score is None:
+        return Cell()
+    # Whole points, rounded outwards, fit a cell.
+    interval = "" if ends is None else f"{math.floor(ends[0])}-{math.ceil(ends[1])}"
+    return Cell(text=shown_number(score), style=f"s{shade(score)}", interval=interval)
 
 
 def _case_cell(case: ReportCase | None, confidence: str) -> Cell:
