@@ -31,14 +31,8 @@ class PreflightError(ValueError):
 
 # Below this length a prompt may miss the same number of tokens as at it: units of text do not shrink with the length.
 FULL_FILL_LENGTH = 4096
-DEPTH_BINS = 5
-MIN_DEPTHS = 10 * DEPTH_BINS
-# Chi-square with 4 degrees of freedom exceeds this once in 100,000 sets of uniform draws.
-CHI_SQUARE_LIMIT = 28.5
 MAX_CHANCE_ROUGE = 0.5
 SHOWN_CHARACTERS = 60
-
-
 PREFLIGHT_SAMPLES = 2
 CASE_ERRORS = (CannotFit, CorpusError, EngineError, PreflightError, TokenizerError)
 NO_ASSISTANTS = Assistants()
@@ -229,23 +223,13 @@ def _store(journal: Journal, job: Job, generation: Generation, score: Score | st
 
 
 def inspect_case(case: Case, samples: Iterable[Sample], task: Task, formatter: PromptFormatter) -> Inspection:
-    """Run all checks over a case's samples, including those over all of them together.
-
-    Holds one sample in memory at a time. Raises ValueError without any sample.
-    """
+    """Check a case's samples, of which one at a time is in memory. Raises ValueError without any sample."""
     fills: list[float] = []
-    ranks: list[tuple[int, int]] = []
     problems: list[str] = []
     for sample in samples:
         fills.append(fill_ratio(sample))
-        ranks += [sample.rank] if sample.rank is not None else []
         problems += (f"sample {sample.index}: {line}" for line in sample_problems(sample, task, formatter))
-    return Inspection(
-        case=case,
-        samples=len(fills),
-        min_fill=min(fills),
-        problems=(*problems, *depth_problems(ranks)),
-    )
+    return Inspection(case=case, samples=len(fills), min_fill=min(fills), problems=tuple(problems))
 
 
 def fill_ratio(sample: Sample) -> float:
@@ -259,12 +243,11 @@ def sample_problems(sample: Sample, task: Task, formatter: PromptFormatter) -> l
     if sample.as_is:
         # Samples of other programs are measured as they are: HotpotQA's yes/no questions have no answer in the text.
         return problems
-    for reference in sample.references:
-        must_be_unique = task.category == "retrieval" and task.references_in_context != "unchecked"
-        if must_be_unique and sample.context.count(reference) != 1:
-            problems.append(
-                f"the reference {reference!r} occurs {sample.context.count(reference)} times in the context"
-            )
+    if task.category == "retrieval" and task.references_in_context != "unchecked":
+        for reference in sample.references:
+            times = sample.context.count(reference)
+            if times != 1:
+                problems.append(f"the reference {reference!r} occurs {times} times in the context")
     present = reference_hits(sample.context, sample.references)
     is_present = {"all": all(present), "any": any(present), "unchecked": True}
     if not is_present[task.references_in_context]:
@@ -276,42 +259,24 @@ def sample_problems(sample: Sample, task: Task, formatter: PromptFormatter) -> l
     return problems
 
 
-def depth_problems(ranks: Sequence[tuple[int, int]]) -> list[str]:
-    """Return one line if the queried units' depths are too uneven for uniform draws, else nothing.
-
-    `ranks` are pairs of a unit's position and the number of positions. Fewer than 50 pairs with a choice of positions
-    say nothing. The expected counts follow from the numbers of positions: three documents cannot cover all fifths.
-    """
-    free = [(rank, positions) for rank, positions in ranks if positions > 1]
-    if len(free) < MIN_DEPTHS:
-        return []
-    counts, expected = [0] * DEPTH_BINS, [0.0] * DEPTH_BINS
-    for rank, positions in free:
-        counts[rank * DEPTH_BINS // positions] += 1
-        for fifth in range(DEPTH_BINS):
-            first, end = (-(-edge * positions // DEPTH_BINS) for edge in (fifth, fifth + 1))
-            expected[fifth] += (end - first) / positions
-    chi_square = sum((count - mean) ** 2 / mean for count, mean in zip(counts, expected, strict=True) if mean)
-    return [f"depths are not uniform: {counts} in fifths"] if chi_square > CHI_SQUARE_LIMIT else []
-
-
 def _prompt_problems(sample: Sample, task: Task, formatter: PromptFormatter) -> list[str]:
-    prompt = sample.prompt
+    prompt, length = sample.prompt, sample.length
     problems = []
     used_tokens = prompt.length_tokens + prompt.generation_tokens
-    if used_tokens > sample.length * (1 + PREPARED_EXCESS * sample.as_is):
-        problems.append(f"prompt and answer take {used_tokens} tokens of {sample.length}")
-    min_tokens = sample.length - (1 - task.least_fill) * max(sample.length, FULL_FILL_LENGTH)
-    if used_tokens < min_tokens and not sample.capped:
-        problems.append(f"prompt and answer fill only {used_tokens} tokens of {sample.length}")
+    if used_tokens > length * (1 + PREPARED_EXCESS * sample.as_is):
+        problems.append(f"prompt and answer take {used_tokens} tokens of {length}")
+    least_tokens = length - (1 - task.least_fill) * max(length, FULL_FILL_LENGTH)
+    if used_tokens < least_tokens and not sample.capped:
+        problems.append(f"prompt and answer fill only {used_tokens} tokens of {length}")
     prefix = task.shown_prefix(formatter, sample.answer_prefix)
     is_opened = prompt.opening in prompt.text if prompt.opening else prompt.text.endswith(prefix)
     if sample.context not in prompt.text or not is_opened:
         problems.append("the chat template changed or cut the text; try --chat off")
-    bos = formatter.tokenizer.bos_token_id
-    leading_ids = formatter.leading_ids
-    if bos in leading_ids and (prompt.token_ids[0] != leading_ids[0] or prompt.token_ids.count(bos) != 1):
-        problems.append(f"the prompt holds {prompt.token_ids.count(bos)} BOS tokens instead of one at its start")
+    bos, leading_ids = formatter.tokenizer.bos_token_id, formatter.leading_ids
+    if bos in leading_ids:
+        count = prompt.token_ids.count(bos)
+        if count != 1 or prompt.token_ids[0] != leading_ids[0]:
+            problems.append(f"the prompt holds {count} BOS tokens instead of one at its start")
     elif bos is not None and list(prompt.token_ids[:2]) == [bos, bos]:
         # Some chats begin every turn with it, so only the start tells.
         problems.append("the prompt begins with two BOS tokens; correct the chat template")
@@ -329,10 +294,7 @@ def _score_problems(sample: Sample, task: Task) -> list[str]:
     # ROUGE counts every word that an answer shares with its question, articles too.
     chance = MAX_CHANCE_ROUGE if task.metric == "rouge_l" else 0.0
     if not may_name_references and task.score(sample, question).value > chance:
-        leaked = [reference for reference in sample.references if reference_hits(question, [reference])[0]]
-        problems.append(
-            f"the reference {leaked[0]!r} occurs in the question" if leaked else "the question scores as an answer"
-        )
+        problems.append("the question scores as an answer")
     for name, text, points in (("right", task.perfect_answer(sample), 100), ("empty", "", 0)):
         value = 100 * task.score(sample, text).value
         if value != points:

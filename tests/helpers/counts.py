@@ -1,9 +1,15 @@
-"""Token counts that are known: of a model that runs in this process, and of a prefix cache."""
+"""Token counts that are known: of a model that runs in this process, and of a prefix cache; counts of draws."""
 
-from collections.abc import Sequence
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from longctx.fixtures.engines.prefix_order import Ids, common_prefix, visiting_order
+from longctx.fixtures.tasks.sample_spec import Draft
+
+# How many standard deviations a chi-square may lie off: once in 100 000 uniform draws.
+DEVIATIONS = 4.26
 
 
 def count(tokens: int | None) -> int:
@@ -37,3 +43,22 @@ def prefill_token_counts(prompts: Sequence[Ids], *, chunk_tokens: int = 1) -> tu
         counts[index] = PrefillTokens(length - reused, reused)
         cached = prompts[index]
     return tuple(counts[index] for index in range(len(prompts)))
+
+
+def is_even(ranks: Iterable[tuple[int, int]]) -> bool:
+    """Return True if ranks are uniform draws from their places: chi-square, Wilson and Hilferty's limit."""
+    groups: dict[int, Counter[int]] = defaultdict(Counter)
+    for rank, places in ranks:
+        assert 0 <= rank < places
+        groups[places][rank] += 1
+    chi_square, freedom = 0.0, 0
+    for places, counts in groups.items():
+        expected = counts.total() / places
+        chi_square += sum((counts[rank] - expected) ** 2 / expected for rank in range(places))
+        freedom += places - 1
+    spread = 2 / (9 * freedom)
+    return chi_square < freedom * (1 - spread + DEVIATIONS * math.sqrt(spread)) ** 3
+
+
+def ranks_of(drawn: Iterable[Draft]) -> list[tuple[int, int]]:
+    return [draft.rank for draft in drawn if draft.rank is not None]

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from random import Random
 
 import pytest
 from tokenizers import processors
@@ -11,12 +10,11 @@ from tokenizers import processors
 from longctx.fixtures.records import Sample, Score
 from longctx.fixtures.tasks import TASKS
 from longctx.fixtures.tokenization.prompts import PromptFormatter
-from longctx.plugins.runner.samples import depth_problems, fill_ratio, inspect_case, sample_problems
+from longctx.plugins.runner.samples import fill_ratio, inspect_case, sample_problems
 from tests.helpers.outcomes import case_of
 from tests.helpers.tiny_tokenizers import (
     GENERATED,
     RULER,
-    drafts,
     formatter,
     make_sample,
     make_samples,
@@ -53,12 +51,6 @@ def test_sound_samples_have_no_problems(task: str, length: int) -> None:
     assert inspection.problems == ()
     assert inspection.samples == 8
     assert inspection.min_fill == min(map(fill_ratio, tested))
-
-
-@pytest.mark.parametrize("task", ["niah_single_1", "niah_multikey_1", "niah_multikey_2"])
-def test_sixty_sound_samples_have_uniform_depths(task: str) -> None:
-    drawn_samples = (make_sample(task, 1024, index) for index in range(60))
-    assert inspect_case(case_of(task, 1024, 60), drawn_samples, TASKS[task], formatter()).problems == ()
 
 
 def test_an_inspection_collects_the_problems_of_all_samples() -> None:
@@ -140,7 +132,7 @@ def test_an_answer_in_the_question_or_prefix_is_reported(task: str) -> None:
     sound = make_sample(task)
     leak = f"Is it {sound.references[0]}?"
     for broken in (replace(sound, question=leak), replace(sound, answer_prefix=leak)):
-        assert f"the reference {sound.references[0]!r} occurs in the question" in problems(broken)
+        assert "the question scores as an answer" in problems(broken)
 
 
 @every_ruler_task
@@ -184,59 +176,3 @@ def test_a_metric_that_does_not_reward_the_right_answer_is_reported(value: float
     sound = make_sample(NEEDLE)
     constant = replace(TASKS[NEEDLE], grade=always(value))
     assert sample_problems(sound, constant, formatter())[-1] == f"the {problem.format(sound.references[0])}"
-
-
-# --- depths ---
-
-
-def drawn(positions: int, count: int, seed: int) -> list[tuple[int, int]]:
-    random = Random(seed)
-    return [(random.randrange(positions), positions) for _ in range(count)]
-
-
-@pytest.mark.parametrize("positions", [2, 3, 6, 7, 11, 40, 1000])
-def test_uniform_depths_pass_with_any_number_of_positions(positions: int) -> None:
-    """Six documents cannot fill five fifths evenly, not even in hundreds of samples."""
-    for seed in range(20):
-        assert depth_problems(drawn(positions, 500, seed)) == []
-
-
-def test_the_ranks_of_few_paragraphs_pass() -> None:
-    ranks = [draft.rank for draft in drafts("qa_1", 120, token_budget=600) if draft.rank is not None]
-    assert max(positions for _, positions in ranks) < 12
-    assert depth_problems(ranks) == []
-
-
-@pytest.mark.parametrize(
-    "ranks",
-    [
-        [],
-        [(0, 40)] * 49,
-        [(0, 1)] * 500 + [(0, 40)] * 49,
-        [rank for positions in range(1, 30) for rank in drawn(positions, 20, positions)],
-    ],
-    ids=["none", "few", "few with a choice", "changing numbers of positions"],
-)
-def test_uniform_depths_and_too_few_of_them_pass(ranks: list[tuple[int, int]]) -> None:
-    assert depth_problems(ranks) == []
-
-
-@pytest.mark.parametrize(
-    ("ranks", "counts"),
-    [
-        ([(0, 40)] * 50, "[50, 0, 0, 0, 0]"),
-        ([(39, 40)] * 60, "[0, 0, 0, 0, 60]"),
-        ([(3, 7)] * 60, "[0, 0, 60, 0, 0]"),
-        ([(index % 32, 40) for index in range(128)], "[32, 32, 32, 32, 0]"),
-        ([(0, 2)] * 60, "[60, 0, 0, 0, 0]"),
-    ],
-)
-def test_skewed_depths_are_reported(ranks: list[tuple[int, int]], counts: str) -> None:
-    assert depth_problems(ranks) == [f"depths are not uniform: {counts} in fifths"]
-
-
-def test_a_case_whose_needle_never_moves_is_reported() -> None:
-    one = make_sample(NEEDLE)
-    stuck = [replace(one, index=index, rank=(0, 40)) for index in range(50)]
-    inspection = inspect_case(case_of(NEEDLE, one.length, 50), stuck, TASKS[NEEDLE], formatter())
-    assert inspection.problems == ("depths are not uniform: [50, 0, 0, 0, 0] in fifths",)

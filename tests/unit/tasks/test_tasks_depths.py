@@ -1,9 +1,6 @@
 """Depths of needles and gold paragraphs: all places, equally often, and as the sample reports them."""
 
-import math
 import re
-from collections import Counter, defaultdict
-from collections.abc import Iterable
 from itertools import pairwise
 from math import comb
 
@@ -12,7 +9,7 @@ import pytest
 from longctx.fixtures.records import HAYSTACKS
 from longctx.fixtures.tasks.sample_spec import Draft
 from longctx.fixtures.words import contains_words
-from tests.helpers.counts import prefill_token_counts
+from tests.helpers.counts import is_even, prefill_token_counts, ranks_of
 from tests.helpers.tiny_tokenizers import GENERATED, drafts, formatter, make_sample, make_samples
 from tests.helpers.tiny_tokenizers import draft as draft_at
 
@@ -20,28 +17,6 @@ ESSAYS = ("niah_single_2", "niah_single_3", "niah_multikey_1", "niah_multivalue"
 TOGETHER = ("niah_multivalue", "niah_multiquery")
 NEEDLES_ONLY = ("niah_multikey_2", "niah_multikey_3")
 NEEDLE = re.compile(r"One of the special magic \w+ for (\S+) is: ([^.]+)\.")
-# How many standard deviations a chi-square may lie off: once in 100 000 uniform draws.
-DEVIATIONS = 4.26
-
-
-def is_even(ranks: Iterable[tuple[int, int]]) -> bool:
-    """Return True if ranks are uniform draws from their places: chi-square, Wilson and Hilferty's limit."""
-    groups: dict[int, Counter[int]] = defaultdict(Counter)
-    for rank, places in ranks:
-        assert 0 <= rank < places
-        groups[places][rank] += 1
-    chi_square, freedom = 0.0, 0
-    for places, counts in groups.items():
-        expected = counts.total() / places
-        chi_square += sum((counts[rank] - expected) ** 2 / expected for rank in range(places))
-        freedom += places - 1
-    spread = 2 / (9 * freedom)
-    return chi_square < freedom * (1 - spread + DEVIATIONS * math.sqrt(spread)) ** 3
-
-
-def ranks_of(drawn: Iterable[Draft]) -> list[tuple[int, int]]:
-    return [draft.rank for draft in drawn if draft.rank is not None]
-
 
 # --- needles ---
 
