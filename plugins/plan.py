@@ -46,9 +46,8 @@ def print_costs(config: pytest.Config) -> None:
     lines: list[str] = []
     judged = judged_samples(run.options, cases)
     if judged:
-        lines.append(
-            f"judge      {run.options.judge_model}: scores up to {judged:,} answers; the journal keeps its replies"
-        )
+        judge = run.options.judge_model
+        lines.append(f"judge      {judge}: scores up to {judged:,} answers; the journal keeps its replies")
     # Under --plan the others are part of the plan.
     if not config.option.plan:
         workers = config.stash.get(PLANNED_WORKERS, 1)
@@ -60,19 +59,17 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     if config.option.plan and RUN in config.stash:
         run, selected = config.stash[RUN], config.stash[CONTROLLER].selected
         terminalreporter.section("plan")
-        for line in map(visible_line, _plan_lines(run, selected, config.stash.get(PLANNED_WORKERS, 1))):
-            parts = [line]
+        for line in _plan_lines(run, selected, config.stash.get(PLANNED_WORKERS, 1)):
+            shown = visible_line(line)
             # A log, which has no width, gets whole lines.
-            if terminalreporter.isatty:
-                parts = wrapped(line, shown_columns(True))
-            for part in parts:
+            for part in wrapped(shown, shown_columns(True)) if terminalreporter.isatty else [shown]:
                 terminalreporter.write_line(part)
 
 
 def _plan_lines(run: Run, cases: Sequence[Case], workers: int) -> list[str]:
-    fitting = [case for case in cases if case.id not in run.misfits]
-    server = run.options.base_url or run.options.serve
-    where = f"{run.checkpoint.architecture}, {run.checkpoint.parameters / 1e6:,.1f}M parameters"
+    fitting = _fitting(run, cases)
+    server, checkpoint = _server(run), run.checkpoint
+    where = f"{checkpoint.architecture}, {checkpoint.parameters / 1e6:,.1f}M parameters"
     head = f"{'length':>8} {'cases':>6} {'samples':>8} {'tokens':>14}"
     # The workers load the model unless it is on a server.
     if server:
@@ -85,11 +82,17 @@ def _plan_lines(run: Run, cases: Sequence[Case], workers: int) -> list[str]:
         row = _row(format_length(length), of_length, of_length)
         lines.append(row if server else f"{row}   {_memory(run, length)}")
     lines.append(_row("all", cases, fitting))
-    lines += _time_lines(run, fitting, workers)
-    lines += _claim_lines(run.checkpoint.claimed_length, cases)
-    lines += _power_lines(run, cases)
-    lines += _misfit_lines(run, cases)
-    return lines
+    lines.append(_time_line(run, fitting, workers))
+    lines += _claim_lines(checkpoint.claimed_length, cases)
+    return [*lines, *_power_lines(run, cases), *_misfit_lines(run, cases)]
+
+
+def _fitting(run: Run, cases: Sequence[Case]) -> list[Case]:
+    return [case for case in cases if case.id not in run.misfits]
+
+
+def _server(run: Run) -> str | None:
+    return run.options.base_url or run.options.serve
 
 
 def _row(name: str, cases: Sequence[Case], fitting: Sequence[Case]) -> str:
@@ -110,46 +113,45 @@ def _misfit_lines(run: Run, cases: Sequence[Case]) -> list[str]:
     return [f"cannot run: {reason}" for reason in reasons]
 
 
-def _time_lines(run: Run, cases: Sequence[Case], workers: int) -> list[str]:
+def _time_line(run: Run, cases: Sequence[Case], workers: int) -> str:
     """Return the time that the cases take at the last rate of this checkpoint in the journal."""
-    if run.options.base_url or run.options.serve:
-        return ["time       unknown: requests to a server overlap; a run shows its rate and the time left"]
+    if _server(run):
+        return "time       unknown: requests to a server overlap; a run shows its rate and the time left"
     rate = last_rate(Path(run.options.journal), run.checkpoint.fingerprint)
     if rate is None:
-        return [
+        return (
             "time       unknown: the journal has no result of this checkpoint; a run of a few minutes (--budget 3) "
             "measures its rate"
-        ]
-    speed = rate.tokens_per_second * workers
-    most = f"at most {duration(_tokens(cases) / speed)}"
+        )
+    speed, tokens = rate.tokens_per_second * workers, _tokens(cases)
+    most = f"at most {duration(tokens / speed)}"
     measured = (
         f"with {workers} {'worker' if workers == 1 else 'workers'}, at {rate.tokens_per_second:,.0f} tokens/s each, as "
         f"last measured on prompts of up to {rate.longest_prompt:,} tokens"
     )
     expected = _expected_tokens(run, cases)
-    if expected is None or expected == _tokens(cases):
-        return [f"time       {most} {measured}"]
-    return [
-        f"time       about {duration(expected / speed)} {measured}: a mean takes {MEDIAN_SAMPLES} samples a length in "
-        f"the median; {most}"
-    ]
+    if expected in (None, tokens):
+        return f"time       {most} {measured}"
+    about = duration(expected / speed)
+    median = f"a mean takes {MEDIAN_SAMPLES} samples a length in the median"
+    return f"time       about {about} {measured}: {median}; {most}"
 
 
 def _planned_line(run: Run, cases: Sequence[Case], workers: int) -> str:
     """Return the most that a run computes: its samples, their tokens and, where a rate is known, the time."""
-    fitting = [case for case in cases if case.id not in run.misfits]
-    is_served = run.options.base_url or run.options.serve
-    rate = None if is_served else last_rate(Path(run.options.journal), run.checkpoint.fingerprint)
-    tokens, time = _tokens(fitting), ""
-    if rate is not None:
-        seconds = tokens / rate.tokens_per_second / workers
-        time = f", {duration(seconds)} at the last rate"
-    return f"planned    at most {_samples(fitting):,} samples, {tokens:,} tokens{time}"
+    fitting = _fitting(run, cases)
+    tokens = _tokens(fitting)
+    planned = f"planned    at most {_samples(fitting):,} samples, {tokens:,} tokens"
+    rate = None if _server(run) else last_rate(Path(run.options.journal), run.checkpoint.fingerprint)
+    if rate is None:
+        return planned
+    return f"{planned}, {duration(tokens / rate.tokens_per_second / workers)} at the last rate"
 
 
 def _expected_tokens(run: Run, cases: Sequence[Case]) -> int | None:
     """Return the tokens that the means of a run take in the median; None where nothing is known of it."""
-    if run.options.full or run.options.only_samples or run.baseline is not None or run.options.signal != "answers":
+    options = run.options
+    if options.full or options.only_samples or run.baseline is not None or options.signal != "answers":
         return None
     panels: Counter[tuple[int, str]] = Counter()
     for case in cases:
@@ -192,15 +194,14 @@ def _power_lines(run: Run, cases: Sequence[Case]) -> list[str]:
     baseline = run.baseline
     if baseline is None:
         return []
-    head = f"{baseline.name}"
+    head = baseline.name
     if baseline.limit:
         head = f"the report of {baseline.name} cannot be extended: {baseline.limit}"
     elif baseline.path is not None:
         extended = "its checkpoint answers the samples that are missing" if baseline.checkpoint else "it is complete"
         head = f"the report of {baseline.name}; {extended}"
-    panels = build_panels(run.thresholds, run.scope(cases)).values()
     names: dict[str, list[str]] = {}
-    for panel in panels:
+    for panel in build_panels(run.thresholds, run.scope(cases)).values():
         for comparison in panel.comparisons:
             # The samples of its cases may not fit at this length.
             queue, hypothesis = panel.paired_queue(comparison), comparison.hypothesis
@@ -224,15 +225,18 @@ def _detects(run: Run, panel: Panel, hypothesis: NonInferiority, queue: Clustere
     seen = "no loss of the mean" if loss is None else f"a loss of {to_points(loss):.1f} of the mean"
     text = f"{available:,} of {planned:,} pairs detect {seen}"
     if available < planned and not can_rule_out(hypothesis, queue, available):
-        return f"too few pairs for a loss of {to_points(hypothesis.allowed(1.0)):g} points: {text}"
+        allowed = to_points(hypothesis.allowed(1.0))
+        return f"too few pairs for a loss of {allowed:g} points: {text}"
     confirmation = hypothesis.confirmation
     if confirmation is None or (loss is not None and loss <= LARGE_LOSS):
         return text if known == available else f"{text}; {known:,} are known"
     below = f"below {to_points(loss):.0f} points " if loss else ""
-    needed = math.ceil(fewest_units(confirmation) / len({ref.case_id for ref in queue.refs}))
+    cases = {ref.case_id for ref in queue.refs}
+    needed = math.ceil(fewest_units(confirmation) / len(cases))
     twice = 2 * max(case.samples for case in panel.cases.values())
+    haystacks = queue.unit_count(available)
     return (
-        f"TOO FEW: on {queue.unit_count(available)} haystacks no loss {below}can be shown for the model; "
+        f"TOO FEW: on {haystacks} haystacks no loss {below}can be shown for the model; "
         f"give --samples {max(needed, twice)}"
     )
 

@@ -76,28 +76,26 @@ def _last_line(reporter: Any, pytests_parts: list[Part], pytests_colour: str) ->
         return [(listed, pytests_parts[0][1]), *pytests_parts[1:]], pytests_colour
     if config.option.plan:
         return [_part("nothing was measured: --plan", "yellow")], "yellow"
+    stats = reporter.stats
     parts: list[Part] = []
     if INTERRUPTION in config.stash:
         parts.append(_part(config.stash[INTERRUPTION], "yellow"))
     # The counts of cases and groups of this suite.
-    keys = [key for key in reporter.stats if key in CASE_COLOURS or key.partition(": ")[0] in GROUPS]
-    own = {f"{len(reporter.stats[key])} {key}" for key in keys}
-    for key, colour in CASE_COLOURS.items():
-        if key in reporter.stats:
-            parts.append(_part(f"{len(reporter.stats[key])} {key}", colour))
+    keys = [key for key in stats if key in CASE_COLOURS or key.partition(": ")[0] in GROUPS]
+    own = [f"{len(stats[key])} {key}" for key in keys]
+    parts += [_part(f"{len(stats[key])} {key}", colour) for key, colour in CASE_COLOURS.items() if key in stats]
     parts += [part for part in pytests_parts if part[0] not in own and not part[0].startswith("no tests")]
     for group in GROUPS:
-        parts += _group_parts(reporter.stats, f"{group}: ")
+        parts += _group_parts(stats, f"{group}: ")
     if not parts:
         return [_part("nothing was measured", "yellow")], "yellow"
     colours: set[str] = set()
     for _, markup in parts:
         colours |= {name for name, is_set in markup.items() if is_set}
-    is_open = "gates: undecided" in reporter.stats
     main_colour = "yellow"
     if "red" in colours:
         main_colour = "red"
-    elif "green" in colours and not is_open:
+    elif "green" in colours and "gates: undecided" not in stats:
         main_colour = "green"
     return [(text, markup | {"bold": main_colour in markup}) for text, markup in parts], main_colour
 
@@ -109,9 +107,11 @@ def _group_parts(stats: Mapping[str, Any], prefix: str) -> list[Part]:
         word = key.removeprefix(prefix)
         if word in (key, ""):
             continue
-        any_failed = any(report.failed for report in reports)
-        colour = "red" if any_failed else "green" if word == "pass" else "yellow"
-        parts.append(_part(f"{'' if parts else prefix}{len(reports)} {word}", colour))
+        colour = "green" if word == "pass" else "yellow"
+        if any(report.failed for report in reports):
+            colour = "red"
+        start = "" if parts else prefix
+        parts.append(_part(f"{start}{len(reports)} {word}", colour))
     return parts
 
 
@@ -132,10 +132,9 @@ def _nothing_selected(config: pytest.Config) -> str:
     names: set[str] = set()
     for case in run.available:
         names |= {case.task, case.category, format_length(case.length)}
-    near = ""
-    for word in re.findall(r"\w+", f"{keyword} {markers}"):
-        if not near and word not in names and get_close_matches(word, names):
-            near = f"{known_names(word, names)} "
+    words = re.findall(r"\w+", f"{keyword} {markers}")
+    misspelt = [word for word in words if word not in names and get_close_matches(word, names)]
+    near = f"{known_names(misspelt[0], names)} " if misspelt else ""
     return (
         f"nothing selected: {given} matches none of the {len(run.available)} cases and {len(run.named_gates)} gates; "
         f"{near}add --collect-only -q to list their ids"

@@ -34,7 +34,7 @@ from longctx.plugins.evidence.statistics import paired_interval, stratified_inte
 from longctx.plugins.thresholds.records import COMPARED_KINDS, Gate
 from longctx.plugins.verdicts.diagnoses import flips
 from longctx.plugins.verdicts.evaluate import GateEvaluator, first_task
-from longctx.plugins.verdicts.hypotheses import RULER, gate_family
+from longctx.plugins.verdicts.hypotheses import RULER, PanelKey, gate_family
 from longctx.plugins.verdicts.panels import Comparison, Panel
 
 # A loss that is not shown is suspected if a run of an unchanged model has one as large with at most this probability,
@@ -57,7 +57,9 @@ class PanelDecision:
     analysis: InterimAnalysis
     decision: Literal["pass", "fail"] | None
     """None if it is undecided."""
-    p_value: float | None
+    panels: int
+    """The number of panels that share its error."""
+    p_value: float | None = None
     """The probability that an unchanged model loses as much; None if the samples have not lost too much."""
     look: float | None = None
     """The look, as a share of all pairs, at which all panels together have shown the loss; None without one."""
@@ -80,10 +82,18 @@ class PanelPairs:
         """Return the number of clusters that a look at this share of all pairs needs."""
         return look_clusters(self.pairs.queue, share)
 
+    def pooled_error(self, share: float) -> float:
+        """Return the probability of error of such a look at all panels together; 0 where there is none."""
+        confirmation = self.comparison.hypothesis.confirmation
+        return 0.0 if confirmation is None or confirmation.pooled is None else confirmation.pooled.at(share)
+
     def first(self, share: float) -> tuple[NonInferiority, Pairs]:
         """Return the hypothesis on the loss and the pairs of such a look."""
         assert isinstance(self.comparison.hypothesis, NonInferiority)
         return self.comparison.hypothesis, self.pairs.first(self.needed(share))
+
+
+Decided = tuple[PanelPairs, PanelDecision]
 
 
 def paired_panels(compared: Sequence[ComparedPanel], final_baseline: Scores | None = None) -> list[PanelPairs]:
@@ -119,10 +129,7 @@ def decide_together(compared: Sequence[PanelPairs]) -> list[PanelDecision]:
         p_value = pooled_p_value(item.first(share) for item in compared)
         of_all = p_value if share == 1 else None
         for place, item in enumerate(compared):
-            shares = item.comparison.hypothesis.confirmation
-            if p_value is None or shares is None or shares.pooled is None or share not in item.analysis.doubts:
-                continue
-            if p_value <= shares.pooled.at(share):
+            if p_value is not None and share in item.analysis.doubts and p_value <= item.pooled_error(share):
                 shown.setdefault(place, (share, p_value))
     return [_decision(item, shown.get(place), of_all, panels=len(compared)) for place, item in enumerate(compared)]
 
@@ -136,7 +143,7 @@ def _decision(
     """
     analysis, p_value = item.analysis, item.analysis.p_value
     word = None if analysis.decision is None else analysis.decision.verdict
-    decision = PanelDecision(analysis=analysis, decision=word, p_value=None)
+    decision = PanelDecision(analysis=analysis, decision=word, panels=panels)
     is_complete = analysis.samples == analysis.planned_samples
     if isinstance(item.comparison.hypothesis, Hypothesis):
         return replace(decision, is_not_shown=word is None and is_complete)
@@ -153,38 +160,34 @@ def _decision(
 def regression_verdicts(evaluator: GateEvaluator) -> tuple[Verdict, ...]:
     """Return one verdict per panel, and one per length of each gate on a regression; only these without a baseline."""
     scope, thresholds = evaluator.measured.scope, evaluator.thresholds
-    decided = {}
-    for group in by_gate(paired_panels(list(evaluator.compared_panels()), evaluator.measured.final_baseline)):
+    decided: dict[tuple[str, PanelKey], Decided] = {}
+    compared = paired_panels(list(evaluator.compared_panels()), evaluator.measured.final_baseline)
+    for group in by_gate(compared):
         for item, decision in zip(group, decide_together(group), strict=True):
-            decided[item.comparison.gate, item.panel.family, item.panel.length] = item, decision, len(group)
+            decided[item.comparison.gate, (item.panel.family, item.panel.length)] = item, decision
     verdicts = []
     for gate in thresholds.own_comparisons if scope.has_baseline else ():
         for family, length in evaluator.panels:
             cases = [case for case in scope.cases_at(length).values() if case.family == family]
-            verdict = _verdict(evaluator, gate, length, cases, decided.get((gate.name, family, length)))
-            verdicts.append(structs.replace(verdict, name=comparison_name(family, length, gate.kind)))
+            verdict = _verdict(evaluator, gate, length, cases, decided.get((gate.name, (family, length))))
+            verdicts.append(replace(verdict, name=comparison_name(family, length, gate.kind)))
     for gate in thresholds.gates:
-        if gate.kind in COMPARED_KINDS:
-            family, tasks = gate_family(gate, scope.task_families), scope.tasks_of(gate)
-            for length in scope.verdict_lengths(gate):
-                selected = scope.cases_at(length)
-                cases = [selected[task] for task in tasks if task in selected]
-                verdict = _verdict(evaluator, gate, length, cases, decided.get((gate.name, family, length)))
-                if missing := [task for task in tasks if task not in selected]:
-                    detail = first_task(missing)
-                    verdict = structs.replace(verdict, verdict="not measured", because="missing tasks", detail=detail)
-                verdicts.append(verdict)
+        for length in scope.verdict_lengths(gate) if gate.kind in COMPARED_KINDS else ():
+            selected, tasks = scope.cases_at(length), scope.tasks_of(gate)
+            cases = [selected[task] for task in tasks if task in selected]
+            key = gate.name, (gate_family(gate, scope.task_families), length)
+            verdict = _verdict(evaluator, gate, length, cases, decided.get(key))
+            if missing := [task for task in tasks if task not in selected]:
+                detail = first_task(missing)
+                verdict = replace(verdict, verdict="not measured", because="missing tasks", detail=detail)
+            verdicts.append(verdict)
     return tuple(verdicts)
 
 
 def _verdict(
-    evaluator: GateEvaluator,
-    gate: Gate,
-    length: int,
-    cases: Sequence[Case],
-    decided: tuple[PanelPairs, PanelDecision, int] | None,
+    evaluator: GateEvaluator, gate: Gate, length: int, cases: Sequence[Case], decided: Decided | None
 ) -> Verdict:
-    """Return the verdict of a gate at one length, given its decision and the number of panels that share its error."""
+    """Return the verdict of a gate at one length, given its decision."""
     scope = evaluator.measured.scope
     verdict = structs.replace(
         evaluator.blank(gate, length),
@@ -222,10 +225,8 @@ def _counted(verdict: Verdict, item: PanelPairs) -> Verdict:
     )
 
 
-def _compared(
-    evaluator: GateEvaluator, verdict: Verdict, item: PanelPairs, decision: PanelDecision, panels: int
-) -> Verdict:
-    """Return the verdict with what its pairs show, given the number of panels that share its error."""
+def _compared(evaluator: GateEvaluator, verdict: Verdict, item: PanelPairs, decision: PanelDecision) -> Verdict:
+    """Return the verdict with what its pairs show."""
     test, pairs = item.comparison.hypothesis, item.pairs.first(item.analysis.clusters)
     pass_alpha, limit = test.alpha, 0.0
     if isinstance(test, NonInferiority):
@@ -235,10 +236,10 @@ def _compared(
     alpha = evaluator.interval_alpha(pass_alpha if decision.decision == "pass" else test.alpha)
     estimate, queue = _estimate(test, pairs, alpha), pairs.queue
     worse, better = flips(pairs.differences)
-    changed = np.abs(pairs.differences) > TIE_TOLERANCE
-    changed_share = np.where(changed, queue.strata.largest_values[: len(pairs)], 0.0)
-    share_low, share_high = level_interval(queue.case_strata(changed_share), alpha=alpha)
-    return structs.replace(
+    has_changed = np.abs(pairs.differences) > TIE_TOLERANCE
+    changed = np.where(has_changed, queue.strata.largest_values[: len(pairs)], 0.0)
+    share_low, share_high = level_interval(queue.case_strata(changed), alpha=alpha)
+    return replace(
         verdict,
         measured=estimate.mean,
         interval=estimate.interval,
@@ -253,8 +254,8 @@ def _compared(
             better=better,
             pairs=item.analysis.clusters,
             limit=limit,
-            comparisons=panels,
-            share=to_points(queue.mean_difference(changed_share)),
+            comparisons=decision.panels,
+            share=to_points(queue.mean_difference(changed)),
             share_interval=(to_points(share_low), to_points(share_high)),
         ),
         p_value=decision.p_value,
