@@ -1,11 +1,9 @@
 """Show the progress of a run: a line for each panel, read from the journals."""
 
-import math
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass
 from statistics import fmean
 
 import pytest
@@ -15,6 +13,7 @@ from longctx.fixtures.lengths import format_length
 from longctx.fixtures.shown_text import shown_columns, visible_line, wrapped
 from longctx.plugins.evidence.clusters import SampleRef
 from longctx.plugins.evidence.points import to_points
+from longctx.plugins.evidence.sequential import InterimAnalysis
 from longctx.plugins.journal import JournalError
 from longctx.plugins.plan import duration
 from longctx.plugins.runner.panel_state import PanelState
@@ -25,25 +24,6 @@ from longctx.plugins.verdicts.panels import Panel, PanelStatus
 TERMINAL_SECONDS = 1.0
 # A log keeps every line, so it gets fewer.
 LOG_SECONDS = 60.0
-
-
-@dataclass(slots=True)
-class _Growth:
-    """The growth of a panel since the watcher first read it."""
-
-    first: int
-    """The number of results at the first reading."""
-    samples: int
-    began_seconds: float | None = None
-    """The time of the clock at which work on the panel began; None as long as it has not grown."""
-    last_seconds: float = -math.inf
-    """The time at which the last result came."""
-
-    def seconds_left(self, samples: int, now: float) -> float | None:
-        """Return the time that so many further samples take; None as long as nothing is known."""
-        if self.began_seconds is None or now <= self.began_seconds:
-            return None
-        return samples * (now - self.began_seconds) / (self.samples - self.first)
 
 
 def _panel_line(
@@ -67,13 +47,16 @@ def _panel_line(
                 by_case[ref.case_id].append(score)
         # Reports show the mean of the cases' means too; some of the cases alone say nothing about it.
         if all(by_case.values()):
-            parts.append(f"{to_points(fmean(map(fmean, by_case.values()))):.1f}")
-        decisions = [status.analyses[hypothesis].decision for hypothesis in tests]
-        parts.append("/".join(decision.verdict if decision else "undecided" for decision in decisions))
+            mean = fmean(map(fmean, by_case.values()))
+            parts.append(f"{to_points(mean):.1f}")
+        parts.append("/".join(_word(status.analyses[hypothesis]) for hypothesis in tests))
     for comparison, analysis in status.comparisons.items():
-        word = analysis.decision.verdict if analysis.decision else "undecided"
-        parts.append(f"{comparison.gate or 'regression'} {word}")
+        parts.append(f"{comparison.gate or 'regression'} {_word(analysis)}")
     return "  ".join(parts)
+
+
+def _word(analysis: InterimAnalysis) -> str:
+    return analysis.decision.verdict if analysis.decision else "undecided"
 
 
 class _Watcher:
@@ -81,7 +64,11 @@ class _Watcher:
         self.panel_state = panel_state
         self.clock = clock
         self._open = dict(panel_state.panels)
-        self._growth: dict[PanelKey, _Growth] = {}
+        self._samples: dict[PanelKey, int] = {}
+        self._began: dict[PanelKey, tuple[float, int]] = {}
+        """The time at which work on each panel began, and the number of its results then."""
+        self._growing: PanelKey | None = None
+        """The panel that grew last, at this time."""
         self._last_seconds = clock()
 
     def look(self) -> Iterator[tuple[str, bool]]:
@@ -89,7 +76,7 @@ class _Watcher:
         self.panel_state.refresh()
         own, other = self.panel_state.journals["model"], self.panel_state.journals.get("baseline")
         measures_baseline = other is not None and other is not own and not self.panel_state.baseline_is_final
-        unfinished: list[tuple[float, str]] = []
+        unfinished: dict[PanelKey, str] = {}
         shortest: int | None = None
         for key, panel in tuple(self._open.items()):
             # Workers go through the lengths one after the other, and through the panels of one in the tests' order.
@@ -97,9 +84,9 @@ class _Watcher:
                 break
             scores = self.panel_state.scores(panel)
             baseline = len(self.panel_state.scores(panel, "baseline")) if measures_baseline else 0
-            growth = self._grown(key, len(scores) + baseline)
+            self._note_growth(key, len(scores) + baseline)
             status = self.panel_state.status(panel)
-            seconds_left = growth.seconds_left(len(panel.order) - len(scores), self.clock())
+            seconds_left = self._seconds_left(key, len(panel.order) - len(scores))
             line = _panel_line(panel, status, scores, seconds_left, baseline)
             if not status.next_samples:
                 del self._open[key]
@@ -107,23 +94,29 @@ class _Watcher:
                 continue
             shortest = panel.length
             if scores:
-                unfinished.append((growth.last_seconds, line))
-        if unfinished:
-            yield max(unfinished, key=lambda timed_line: timed_line[0])[1], False
+                unfinished[key] = line
+        if self._growing in unfinished:
+            yield unfinished[self._growing], False
+        elif unfinished:
+            yield next(iter(unfinished.values())), False
 
-    def _grown(self, key: PanelKey, samples: int) -> _Growth:
-        """Return the growth of a panel; its time begins when the panel before it grew for the last time."""
-        growth = self._growth.setdefault(key, _Growth(first=samples, samples=samples))
-        if samples > growth.samples:
-            if growth.began_seconds is None:
-                growth.began_seconds = self._last_seconds
-            growth.last_seconds = self._last_seconds = self.clock()
-            growth.samples = samples
-        return growth
+    def _note_growth(self, key: PanelKey, samples: int) -> None:
+        """Note whether a panel has grown; work on it began when the panel before it grew for the last time."""
+        before = self._samples.setdefault(key, samples)
+        if samples > before:
+            self._began.setdefault(key, (self._last_seconds, before))
+            self._samples[key], self._growing, self._last_seconds = samples, key, self.clock()
+
+    def _seconds_left(self, key: PanelKey, samples: int) -> float | None:
+        """Return the time that so many further samples take; None as long as nothing is known."""
+        if key not in self._began:
+            return None
+        began, first = self._began[key]
+        return samples * (self.clock() - began) / (self._samples[key] - first)
 
     @property
     def has_begun(self) -> bool:
-        return any(growth.began_seconds is not None for growth in self._growth.values())
+        return bool(self._began)
 
 
 class _Progress:

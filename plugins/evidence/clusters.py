@@ -4,7 +4,7 @@ Samples that share a context are not independent, so a statistic must count them
 case on one context, and its value is the mean of their scores.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, lru_cache
 from itertools import accumulate, chain, groupby
@@ -28,6 +28,7 @@ ESTIMATE_ALPHA = 0.05
 
 UnitName = tuple[str, int]
 """The task of a unit of evidence, empty for a text that tasks share, and its haystack."""
+UnitSums = defaultdict[UnitName, float]
 
 
 class SampleRef(NamedTuple):
@@ -120,18 +121,17 @@ class ClusteredQueue:
             numbers.setdefault(name, len(numbers))
         return np.array([numbers[name] for name in self._unit_names], dtype=np.intp)
 
-    def unit_sums(self, means: Floats) -> dict[UnitName, tuple[float, float]]:
-        """Return by unit of evidence the sum of the first clusters' values, and the largest that it can be.
+    def add_unit_sums(self, means: Floats, sums: UnitSums, largest: UnitSums) -> None:
+        """Add by unit of evidence the first clusters' values, and the largest that they can be.
 
         The sums of all units add up to the panel's mean if all clusters are there, so units of several panels can be
         added.
         """
         share = self.scale / max(1, len(self.clusters))
-        own = self.units[: means.size]
-        sums = np.bincount(own, share * means)
-        largest = np.bincount(own, share * self.strata.largest_values[: means.size])
-        names = dict.fromkeys(self._unit_names[: means.size])
-        return dict(zip(names, zip(sums.tolist(), largest.tolist(), strict=True), strict=True))
+        names = self._unit_names[: means.size]
+        for name, case_id, mean in zip(names, self._case_of, means.tolist(), strict=False):
+            sums[name] += share * mean
+            largest[name] += share * self._weights[case_id]
 
     def unit_count(self, clusters: int) -> int:
         return len(set(self._unit_names[:clusters]))

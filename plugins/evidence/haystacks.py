@@ -60,28 +60,30 @@ class ModelMean:
 
 def model_mean(strata: Iterable[Stratum]) -> ModelMean | None:
     """Return the estimate of the model's mean; None without values, and if a stratum has a single haystack."""
-    strata = [[case for case in stratum if case[0].size] for stratum in strata]
-    cases = [case for stratum in strata for case in stratum]
+    cases: list[CaseValues] = []
+    variances, thirds, freedoms = [], [], []
+    changed: list[Floats] = []
+    haystacks = 0
+    for stratum in strata:
+        with_values = [(values, own) for values, own in stratum if values.size]
+        if not with_values:
+            continue
+        cases += with_values
+        residuals, totals = _haystack_sums(with_values)
+        count = residuals.size
+        if count < 2:
+            return None
+        variances.append(count / (count - 1) * float((residuals**2).sum()))
+        thirds.append(float((residuals**3).sum()))
+        freedoms.append(count - 1)
+        haystacks += count
+        changed.append(totals[np.abs(totals) > TIE_TOLERANCE])
     if not cases:
         return None
-    variances, thirds, freedoms, sums = [], [], [], []
-    haystacks = 0
-    for stratum in filter(None, strata):
-        _, numbers = np.unique(np.concatenate([own for _, own in stratum]), return_inverse=True)
-        shares = [(values - values.mean()) / values.size for values, _ in stratum]
-        residuals = np.bincount(numbers, weights=np.concatenate(shares))
-        totals = np.bincount(numbers, weights=np.concatenate([values / values.size for values, _ in stratum]))
-        if residuals.size < 2:
-            return None
-        variances.append(residuals.size / (residuals.size - 1) * float((residuals**2).sum()))
-        thirds.append(float((residuals**3).sum()))
-        freedoms.append(residuals.size - 1)
-        haystacks += residuals.size
-        sums.append(totals[np.abs(totals) > TIE_TOLERANCE])
-    total, changed = math.fsum(variances), np.concatenate(sums)
+    total = math.fsum(variances)
     parts = math.fsum(variance**2 / own for variance, own in zip(variances, freedoms, strict=True))
-    size = math.sqrt(sum(values.size for values, _ in cases) * haystacks)
-    unit = float(np.sqrt((changed**2).mean())) / len(cases) if changed.size else 0.0
+    samples = sum(values.size for values, _ in cases)
+    size = math.sqrt(samples * haystacks)
     return ModelMean(
         mean=math.fsum(float(values.mean()) for values, _ in cases) / len(cases),
         variance=total / len(cases) ** 2,
@@ -89,9 +91,24 @@ def model_mean(strata: Iterable[Stratum]) -> ModelMean | None:
         freedom=total**2 / parts if parts > 0 else float(sum(freedoms)),
         size=_independent_samples(cases),
         size_on_haystacks=size,
-        # How much a haystack changes is not known from few that changed.
-        unit=max(unit, 1 / size),
+        unit=_unit(np.concatenate(changed), len(cases), size),
     )
+
+
+def _haystack_sums(cases: Sequence[CaseValues]) -> tuple[Floats, Floats]:
+    """Return by haystack the sum of the residuals, each divided by the size of its case, and that of the values."""
+    _, numbers = np.unique(np.concatenate([own for _, own in cases]), return_inverse=True)
+    parts = [(values - values.mean()) / values.size for values, _ in cases]
+    shares = [values / values.size for values, _ in cases]
+    residuals: Floats = np.bincount(numbers, weights=np.concatenate(parts))
+    totals: Floats = np.bincount(numbers, weights=np.concatenate(shares))
+    return residuals, totals
+
+
+def _unit(changed: Floats, cases: int, size: float) -> float:
+    # How much a haystack changes is not known from few that changed.
+    least = 1 / size
+    return max(float(np.sqrt((changed**2).mean())) / cases, least) if changed.size else least
 
 
 def level_p_values(strata: Iterable[Stratum], threshold: float) -> tuple[float, float] | None:
@@ -188,10 +205,12 @@ def _independent_samples(cases: Sequence[CaseValues]) -> float:
     alike = 0.0 if estimate is None else max(0.0, estimate.value)
     precision = 0.0
     for values, own in cases:
-        sizes = np.bincount(np.unique(own, return_inverse=True)[1]).astype(float)
+        _, sizes = np.unique(own, return_counts=True)
         # Without an estimate a haystack counts as one sample.
-        effective = sizes.sum() ** 2 / (sizes + alike * sizes * (sizes - 1)).sum() if estimate else float(sizes.size)
-        precision += 1 / min(effective, float(values.size))
+        effective = float(sizes.size)
+        if estimate is not None:
+            effective = values.size**2 / (sizes + alike * sizes * (sizes - 1)).sum()
+        precision += 1 / min(effective, values.size)
     return len(cases) ** 2 / precision
 
 
@@ -205,7 +224,8 @@ def _bentkus_bound(size: float, mean: float, threshold: float) -> float:
     total, trials = mean * size, math.floor(size)
     low = math.floor(total + TIE_TOLERANCE)
     share = max(0.0, total - low)
-    first, second = (float(bdtr(successes, trials, threshold)) for successes in (low, min(low + 1, trials)))
+    first = float(bdtr(low, trials, threshold))
+    second = float(bdtr(min(low + 1, trials), trials, threshold))
     return min(1.0, math.e * math.pow(first, 1 - share) * math.pow(second, share))
 
 
@@ -217,7 +237,9 @@ def correlation(cases: Iterable[CaseValues]) -> HaystackCorrelation | None:
     error of Swiger et al. 1964. Returns None if the values do not vary, or too few haystacks have several of them.
     """
     parts = [_variance_parts(values, own) for values, own in cases if values.size]
-    between, within, between_freedom, within_freedom, unequal = np.sum(parts, axis=0) if parts else np.zeros(5)
+    if not parts:
+        return None
+    between, within, between_freedom, within_freedom, unequal = np.sum(parts, axis=0).tolist()
     if between_freedom < 1 or within_freedom < MIN_REPLICATES or between + within <= 0:
         return None
     mean_between = between / between_freedom
@@ -226,8 +248,7 @@ def correlation(cases: Iterable[CaseValues]) -> HaystackCorrelation | None:
     value = (mean_between - mean_within) / (mean_between + (size - 1) * mean_within)
     spread = (1 - value) * (1 + (size - 1) * value) / size
     freedom = between_freedom * within_freedom / (between_freedom + within_freedom)
-    error = abs(spread) * math.sqrt(2 / freedom)
-    return HaystackCorrelation(value=float(value), standard_error=float(error))
+    return HaystackCorrelation(value=value, standard_error=abs(spread) * math.sqrt(2 / freedom))
 
 
 def _variance_parts(values: Floats, own: Ints) -> tuple[float, float, float, float, float]:
@@ -235,9 +256,7 @@ def _variance_parts(values: Floats, own: Ints) -> tuple[float, float, float, flo
     _, numbers, sizes = np.unique(own, return_inverse=True, return_counts=True)
     means = np.bincount(numbers, weights=values) / sizes
     between = sizes * (means - values.mean()) ** 2
-    sum_between = float(between.sum())
     within = (values - means[numbers]) ** 2
-    sum_within = float(within.sum())
     count, haystacks = values.size, len(sizes)
     uneven = count - (sizes**2).sum() / count
-    return sum_between, sum_within, haystacks - 1.0, float(count - haystacks), float(uneven)
+    return between.sum(), within.sum(), haystacks - 1, count - haystacks, uneven

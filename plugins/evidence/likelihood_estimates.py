@@ -17,7 +17,7 @@ from longctx.fixtures.records import Likelihood
 from longctx.fixtures.records.report_parts import CaseLikelihood, Interval, LikelihoodChanges, MeanEstimate
 from longctx.plugins.evidence.clusters import ClusteredQueue, SampleRef
 from longctx.plugins.evidence.e_process import Floats, LevelBets, Strata
-from longctx.plugins.evidence.haystacks import mean_interval, model_mean
+from longctx.plugins.evidence.haystacks import Ints, mean_interval, model_mean
 from longctx.plugins.evidence.points import to_points
 from longctx.plugins.evidence.statistics import stratified_interval
 
@@ -79,8 +79,8 @@ def estimates(queue: ClusteredQueue, known: Likelihoods, *, alpha: float) -> Cas
         nll_after_first=loss(lambda item: item.full.nll_after_first),
         query=loss(lambda item: item.query.nll),
         evidence=loss(lambda item: item.evidence.nll),
-        gain=_difference(queue, gains, alpha),
-        gain_after_first=_difference(queue, gains_after_first, alpha),
+        gain=_panel_difference(queue, gains, alpha),
+        gain_after_first=_panel_difference(queue, gains_after_first, alpha),
         recovery=recovery_estimate(queue, gains, difference_means(queue, used, evidence_gain_of), alpha=alpha),
         greedy=_estimate(queue, greedy, alpha, to_points(1.0)),
         margin=margin_estimate(queue, used, clusters=clusters, alpha=alpha),
@@ -105,10 +105,10 @@ def change(
     of_model = model_mean([[(nll, queue.units[: nll.size])]])
     return LikelihoodChanges(
         pairs=len(nll),
-        nll=_difference(queue, nll, alpha),
+        nll=_panel_difference(queue, nll, alpha),
         nll_error=None if of_model is None else DIFFERENCE_CLIP * queue.scale * math.sqrt(of_model.variance),
-        gain=_difference(queue, differences(gain_of), alpha),
-        evidence=_difference(queue, differences(lambda item: item.evidence.nll), alpha),
+        gain=_panel_difference(queue, differences(gain_of), alpha),
+        evidence=_panel_difference(queue, differences(lambda item: item.evidence.nll), alpha),
     )
 
 
@@ -117,7 +117,7 @@ def margin_estimate(queue: ClusteredQueue, known: Likelihoods, *, clusters: int,
 
     Whether a sample has a foil is known before any answer, so the others may be left out.
     """
-    means: dict[int, float] = {}
+    places, means, cases = [], [], set()
     for place, cluster in enumerate(queue.clusters[:clusters]):
         margins = []
         for ref in cluster:
@@ -125,30 +125,28 @@ def margin_estimate(queue: ClusteredQueue, known: Likelihoods, *, clusters: int,
             if foil is not None:
                 margins.append(_clipped(foil.nll - known[ref].full.nll))
         if margins:
-            means[place] = math.fsum(margins) / len(margins) / DIFFERENCE_CLIP
+            places.append(place)
+            means.append(math.fsum(margins) / len(margins) / DIFFERENCE_CLIP)
+            cases.add(cluster[0].case_id)
     if not means:
         return None
-    cases = {queue.clusters[place][0].case_id for place in means}
     population = sum(cluster[0].case_id in cases for cluster in queue.clusters)
-    values, units = np.array(list(means.values())), queue.units[list(means)]
-    low, high = stratified_interval((values + 1) / 2, Strata.single(population), alpha=alpha)
-    estimate = MeanEstimate(
-        mean=math.fsum(values) / len(values),
-        interval=(2 * low - 1, 2 * high - 1),
-        model_interval=mean_interval(values, units, alpha=alpha),
-    )
-    return _in_unit(estimate, DIFFERENCE_CLIP, least=-1.0)
+    return _difference(np.array(means), Strata.single(population), queue.units[places], alpha)
 
 
-def _difference(queue: ClusteredQueue, means: Floats, alpha: float) -> MeanEstimate:
+def _difference(means: Floats, strata: Strata, units: Ints, alpha: float, *, scale: float = 1.0) -> MeanEstimate:
     """Return the mean, in nats, of differences from -1 to 1."""
-    low, high = stratified_interval((means + 1) / 2, queue.drawn_strata, alpha=alpha)
+    low, high = stratified_interval((means + 1) / 2, strata, alpha=alpha)
     estimate = MeanEstimate(
         mean=math.fsum(means) / len(means),
         interval=(2 * low - 1, 2 * high - 1),
-        model_interval=mean_interval(means, queue.units[: means.size], alpha=alpha),
+        model_interval=mean_interval(means, units, alpha=alpha),
     )
-    return _in_unit(estimate, DIFFERENCE_CLIP, scale=queue.scale, least=-1.0)
+    return _in_unit(estimate, DIFFERENCE_CLIP, scale=scale, least=-1.0)
+
+
+def _panel_difference(queue: ClusteredQueue, means: Floats, alpha: float) -> MeanEstimate:
+    return _difference(means, queue.drawn_strata, queue.units[: means.size], alpha, scale=queue.scale)
 
 
 def _estimate(queue: ClusteredQueue, shares: Floats, alpha: float, most: float) -> MeanEstimate:
@@ -161,7 +159,7 @@ def _estimate(queue: ClusteredQueue, shares: Floats, alpha: float, most: float) 
     return _in_unit(estimate, most, scale=queue.scale)
 
 
-def _in_unit(estimate: MeanEstimate, unit: float, *, scale: float = 1.0, least: float = 0.0) -> MeanEstimate:
+def _in_unit(estimate: MeanEstimate, unit: float, *, scale: float, least: float = 0.0) -> MeanEstimate:
     """Return an estimate times a scale, kept between `least` and 1, in a unit."""
 
     def shown(value: float) -> float:
@@ -179,30 +177,30 @@ def recovery_estimate(
 
     An interval holds every ratio r for which no look has refuted that gains - r x evidence gains has the mean 0.
     """
-    if not gains.size or _difference(queue, evidence_gains, alpha).low <= LEAST_EVIDENCE_GAIN:
+    if not gains.size or _panel_difference(queue, evidence_gains, alpha).low <= LEAST_EVIDENCE_GAIN:
         return None
     ratio = math.fsum(gains) / math.fsum(evidence_gains)
 
-    def is_refuted(candidate: float, side: int) -> bool:
+    def is_refuted(candidate: float) -> tuple[bool, bool]:
         values = (recovery_differences(gains, evidence_gains, candidate) + 1) / 2
-        evidence = LevelBets(values, queue.drawn_strata).log_evidence(0.5, 0.5)
-        return bool(evidence[side].max() >= math.log(2 / alpha))
+        low, high = LevelBets(values, queue.drawn_strata).log_evidence(0.5, 0.5).max(axis=-1) >= math.log(2 / alpha)
+        return bool(low), bool(high)
 
-    def is_refuted_of_model(candidate: float, side: int) -> bool:
+    def is_refuted_of_model(candidate: float) -> tuple[bool, bool]:
         values = recovery_differences(gains, evidence_gains, candidate)
         low, high = mean_interval(values, queue.units[: values.size], alpha=alpha)
-        return (low > 0, high < 0)[side]
+        return low > 0, high < 0
 
     planned, of_model = _ratio_bounds(is_refuted, ratio), _ratio_bounds(is_refuted_of_model, ratio)
     return MeanEstimate(mean=to_points(ratio), interval=planned, model_interval=of_model)
 
 
-def _ratio_bounds(is_refuted: Callable[[float, int], bool], ratio: float) -> Interval:
-    """Return the interval of a ratio in points; `is_refuted` takes a ratio, and 0 for too low or 1 for too high."""
+def _ratio_bounds(is_refuted: Callable[[float], tuple[bool, bool]], ratio: float) -> Interval:
+    """Return the interval of a ratio in points, given whether a ratio is refuted as too low, and as too high."""
     start, end = RECOVERY_RANGE
     inner = min(max(ratio, start), end)
-    low = _last_refuted(lambda candidate: is_refuted(candidate, 0), start, inner)
-    high = _last_refuted(lambda candidate: is_refuted(candidate, 1), end, inner)
+    low = _last_refuted(lambda candidate: is_refuted(candidate)[0], start, inner)
+    high = _last_refuted(lambda candidate: is_refuted(candidate)[1], end, inner)
     return to_points(min(low, ratio)), to_points(max(high, ratio))
 
 

@@ -15,6 +15,7 @@ from longctx.plugins.evidence.clusters import (
     MIN_CLUSTERS_ONE_CASE,
     ClusteredQueue,
     SampleRef,
+    UnitSums,
     first_precise_look,
 )
 from longctx.plugins.evidence.e_process import TIE_TOLERANCE, Floats, Strata
@@ -313,12 +314,10 @@ def _p_value(*panels: tuple[ClusteredQueue, bytes]) -> float:
 
     A panel has its queue and the differences. Workers look at the same pairs again and again.
     """
-    sums: dict[tuple[str, int], float] = defaultdict(float)
-    largest: dict[tuple[str, int], float] = defaultdict(float)
+    sums: UnitSums = defaultdict(float)
+    largest: UnitSums = defaultdict(float)
     for queue, differences in panels:
-        for unit, (total, most) in queue.unit_sums(np.frombuffer(differences)).items():
-            sums[unit] += total
-            largest[unit] += most
+        queue.add_unit_sums(np.frombuffer(differences), sums, largest)
     return loss_p_value(np.array(list(sums.values())), np.array(list(largest.values())))
 
 
@@ -327,11 +326,12 @@ def pooled_p_value(compared: Iterable[tuple[NonInferiority, Pairs]]) -> float | 
 
     A panel has its hypothesis and these pairs. Returns None if the mean of the panels' losses is allowed.
     """
-    panels = [(hypothesis, pairs) for hypothesis, pairs in compared if len(pairs)]
-    lost = sum(pairs.loss - hypothesis.limit(pairs.baseline_mean) for hypothesis, pairs in panels)
-    if lost < -TIE_TOLERANCE:
-        return None
-    return _p_value(*((pairs.queue, pairs.differences.tobytes()) for _, pairs in panels))
+    lost, panels = 0.0, []
+    for hypothesis, pairs in compared:
+        if len(pairs):
+            lost += pairs.loss - hypothesis.limit(pairs.baseline_mean)
+            panels.append((pairs.queue, pairs.differences.tobytes()))
+    return None if lost < -TIE_TOLERANCE else _p_value(*panels)
 
 
 def samples_until_verdict(
@@ -352,9 +352,8 @@ def samples_until_verdict(
         return _stopping_time(_decide_level(hypothesis, queue, means))
 
     # An interval narrows fast over equal scores.
-    return _until_soonest(
-        stop, queue, analysis, ahead=MAX_CLUSTERS_AHEAD if hypothesis.threshold is not None else ESTIMATE_CLUSTERS_AHEAD
-    )
+    ahead = ESTIMATE_CLUSTERS_AHEAD if hypothesis.threshold is None else MAX_CLUSTERS_AHEAD
+    return _until_soonest(stop, queue, analysis, ahead=ahead)
 
 
 def pairs_until_verdict(
@@ -472,23 +471,8 @@ def detectable_panel_loss(hypothesis: NonInferiority, queue: ClusteredQueue, pai
 
 @lru_cache(maxsize=1024)
 def _panel_loss(hypothesis: NonInferiority, pairs: int, population: int, units: int) -> float | None:
-    drop, strata = hypothesis.allowed(1.0), Strata.single(population)
-    # With all pairs at hand, three quarters of the drop are a failure.
-    most = population * (0.75 * drop - TIE_TOLERANCE) if pairs == population else math.inf
-
     def is_failed(worse: int) -> bool:
-        # The worse pairs are at equal distances.
-        differences = -np.diff(np.arange(pairs + 1) * worse // pairs).astype(np.float64)
-        evidence = paired_evidence(differences, strata, drop=drop)
-        decision = first_decision(evidence, alpha=hypothesis.alpha, min_observations=min(pairs, MIN_CLUSTERS))
-        if (decision is None and worse < most) or (decision is not None and decision.verdict == "pass"):
-            return False
-        if hypothesis.confirmation is None:
-            return True
-        # They are spread over the haystacks, all of one size.
-        lost = np.bincount(np.arange(worse) % units, minlength=units).astype(np.float64)
-        p_value = loss_p_value(-lost, np.full(units, pairs / units))
-        return p_value <= hypothesis.confirmation.complete
+        return _fails(hypothesis, worse, pairs, population) and _is_confirmed(hypothesis, worse, pairs, units)
 
     if not pairs or not is_failed(pairs):
         return None
@@ -496,6 +480,26 @@ def _panel_loss(hypothesis: NonInferiority, pairs: int, population: int, units: 
     # The number of worse pairs is taken to be normal.
     variance = least * (1 - least / pairs) * (1 - pairs / population)
     return min(1.0, (least + POWER_QUANTILE * math.sqrt(variance)) / pairs)
+
+
+def _fails(hypothesis: NonInferiority, worse: int, pairs: int, population: int) -> bool:
+    """Return True if so many worse pairs, at equal distances, are too large a loss of the planned samples."""
+    drop = hypothesis.allowed(1.0)
+    places = np.arange(pairs + 1) * worse // pairs
+    evidence = paired_evidence(-np.diff(places).astype(np.float64), Strata.single(population), drop=drop)
+    decision = first_decision(evidence, alpha=hypothesis.alpha, min_observations=min(pairs, MIN_CLUSTERS))
+    if decision is not None:
+        return decision.verdict == "fail"
+    # With all pairs at hand, three quarters of the drop are a failure.
+    return pairs == population and worse >= population * (0.75 * drop - TIE_TOLERANCE)
+
+
+def _is_confirmed(hypothesis: NonInferiority, worse: int, pairs: int, units: int) -> bool:
+    """Return True if so many worse pairs, spread over haystacks of one size, show a loss of the model."""
+    if hypothesis.confirmation is None:
+        return True
+    lost = np.bincount(np.arange(worse) % units, minlength=units).astype(np.float64)
+    return loss_p_value(-lost, np.full(units, pairs / units)) <= hypothesis.confirmation.complete
 
 
 def fewest_units(confirmation: ErrorShares) -> int:
