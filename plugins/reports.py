@@ -81,12 +81,13 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     # A user name and a password in an address are left out.
     command = with_final_names(re.sub(r"(?<=://)[^/@\s]+@", "", command))
     run, evaluation, facts = config.stash[RUN], config.stash[EVALUATION], controller.facts
+    executions = controller.executions or {}
     summary = RunSummary(
         run=run,
         evaluation=evaluation,
         facts=facts,
-        execution=controller.executions.get("model"),
-        baseline_execution=controller.executions.get("baseline"),
+        execution=executions.get("model"),
+        baseline_execution=executions.get("baseline"),
         computed_samples=controller.computed_samples,
         worker_seconds=controller.worker_seconds,
         invariance=config.stash.get(INVARIANCE, None),

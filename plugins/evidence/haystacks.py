@@ -100,9 +100,9 @@ def _haystack_sums(cases: Sequence[CaseValues]) -> tuple[Floats, Floats]:
     _, numbers = np.unique(np.concatenate([own for _, own in cases]), return_inverse=True)
     parts = [(values - values.mean()) / values.size for values, _ in cases]
     shares = [values / values.size for values, _ in cases]
-    residuals: Floats = np.bincount(numbers, weights=np.concatenate(parts))
-    totals: Floats = np.bincount(numbers, weights=np.concatenate(shares))
-    return residuals, totals
+    residuals = np.bincount(numbers, weights=np.concatenate(parts))
+    totals = np.bincount(numbers, weights=np.concatenate(shares))
+    return residuals.astype(np.float64), totals.astype(np.float64)
 
 
 def _unit(changed: Floats, cases: int, size: float) -> float:

@@ -43,11 +43,13 @@ class PanelState:
         self._keys: dict[PanelKey, Mapping[SampleRef, str]] = {}
         self._likelihood_keys: dict[PanelKey, Mapping[SampleRef, str]] = {}
         for place, panel in self.panels.items():
-            keys = {ref: run.key(panel.cases[ref.case_id], ref.sample_index) for ref in panel.order}
-            self._keys[place] = keys
-            if run.options.signal != "answers":
-                gold = [ref for ref in keys if panel.cases[ref.case_id].has_gold]
-                self._likelihood_keys[place] = {ref: likelihood_key(keys[ref]) for ref in gold}
+            keys, gold_keys = dict[SampleRef, str](), dict[SampleRef, str]()
+            for ref in panel.order:
+                case = panel.cases[ref.case_id]
+                key = keys[ref] = run.key(case, ref.sample_index)
+                if case.has_gold and run.options.signal != "answers":
+                    gold_keys[ref] = likelihood_key(key)
+            self._keys[place], self._likelihood_keys[place] = keys, gold_keys
         # A waiting worker calls `status` of every panel again and again, mostly without a new result in between.
         self._statuses: dict[tuple[object, ...], tuple[tuple[object, ...], PanelStatus]] = {}
         self._looks: tuple[list[PanelStatus], Mapping[PanelKey, PanelLooks]] | None = None
@@ -71,7 +73,7 @@ class PanelState:
 
     def likelihood_keys(self, panel: Panel) -> Mapping[SampleRef, str]:
         """Return the journal keys of the likelihoods of the panel's gold answers; none for a run of answers alone."""
-        return self._likelihood_keys.get((panel.family, panel.length), {})
+        return self._likelihood_keys[panel.family, panel.length]
 
     def likelihoods(self, panel: Panel, role: ModelRole = "model") -> dict[SampleRef, Likelihood]:
         known = self.journals[role].likelihoods
@@ -79,13 +81,19 @@ class PanelState:
 
     def all_likelihoods(self, role: ModelRole) -> dict[SampleRef, Likelihood]:
         """Return the likelihoods of gold answers that are known, on all panels."""
-        return {ref: item for panel in self.panels.values() for ref, item in self.likelihoods(panel, role).items()}
+        known: dict[SampleRef, Likelihood] = {}
+        for panel in self.panels.values():
+            known |= self.likelihoods(panel, role)
+        return known
 
     def final_baseline(self) -> dict[SampleRef, float] | None:
         """Return all scores of a baseline that is not run again; None for any other baseline and without one."""
         if not self.baseline_is_final:
             return None
-        return {ref: score for panel in self.panels.values() for ref, score in self.scores(panel, "baseline").items()}
+        scores: dict[SampleRef, float] = {}
+        for panel in self.panels.values():
+            scores |= self.scores(panel, "baseline")
+        return scores
 
     def likelihood_counts(self, panel: Panel) -> Counter[str]:
         """Return how many likelihoods of the model are known, by case id."""
@@ -96,22 +104,20 @@ class PanelState:
         rule = self._likelihood_rules.get((panel.family, panel.length))
         if rule is None:
             return ()
-        roles: list[ModelRole] = ["model"]
+        known: dict[ModelRole, Mapping[SampleRef, Likelihood]] = {"model": self.likelihoods(panel)}
         if "baseline" in self.journals and not self.baseline_is_final:
-            roles.append("baseline")
-        return rule.next_samples({role: self.likelihoods(panel, role) for role in roles}, self.failures(panel))
+            known["baseline"] = self.likelihoods(panel, "baseline")
+        return rule.next_samples(known, self.failures(panel))
 
     def failures(self, panel: Panel) -> dict[str, str]:
         """Return the reasons why cases failed in this run, by case id.
 
         An error of the baseline is an error of the case too, because it spoils the comparison.
         """
-        return {
-            case: reason
-            for journal in self.journals.values()
-            for case, reason in journal.failures.items()
-            if case in panel.cases
-        }
+        failures: dict[str, str] = {}
+        for journal in self.journals.values():
+            failures |= {case: reason for case, reason in journal.failures.items() if case in panel.cases}
+        return failures
 
     def status(self, panel: Panel, *, failed: Collection[str] | None = None) -> PanelStatus:
         """Return the status after the last refresh, without the `failed` cases, by default those of the journal."""
@@ -149,18 +155,13 @@ class PanelState:
 
     def _looks_of(self, compared: Sequence[PanelPairs]) -> list[SharedLook]:
         """Return what each panel of one gate needs for the next look at all of them."""
-        available = []
-        for item in compared:
-            queue = item.pairs.queue
-            known = queue.weighted_means(self.scores(item.panel, "baseline")) if self.baseline_is_final else None
-            available.append(len(queue.clusters) if known is None else len(known))
+        available = [self._available_clusters(item) for item in compared]
         least, is_open = 0.0, False
         for share in shared_looks(compared):
             least = share
             # A finished baseline may lack pairs for a look, which is left out then.
-            is_open = any(
-                len(item.pairs) < min(item.needed(share), most) for item, most in zip(compared, available, strict=True)
-            )
+            needed = [min(item.needed(share), most) for item, most in zip(compared, available, strict=True)]
+            is_open = any(len(item.pairs) < clusters for item, clusters in zip(compared, needed, strict=True))
             if is_open:
                 break
         looks = []
@@ -169,6 +170,13 @@ class PanelState:
             waits = is_open and len(item.pairs) >= item.needed(least)
             looks.append(SharedLook(share=least, waits=waits, has_failed=decision.decision == "fail"))
         return looks
+
+    def _available_clusters(self, item: PanelPairs) -> int:
+        """Return the number of clusters that can be compared."""
+        queue = item.pairs.queue
+        if self.baseline_is_final:
+            return len(queue.weighted_means(self.scores(item.panel, "baseline")))
+        return len(queue.clusters)
 
     def _status(self, panel: Panel, failed: Collection[str] | None, looks: PanelLooks) -> PanelStatus:
         left_aside = set(self.failures(panel) if failed is None else failed)
@@ -183,15 +191,12 @@ class PanelState:
 
     def result(self, case: Case, panel: Panel, status: PanelStatus) -> CaseResult:
         """Return the case's part of the samples that the panel's evidence rests on, with the baseline's answers."""
-        keys, entries = self.keys(panel), self.journals["model"].entries
-        queue = [keys[ref] for ref in panel.queue({case.id}).refs]
-        outcomes = [entries[key].outcome for key in queue[: status.evidence_counts.get(case.id, 0)]]
-        paired = queue[: status.paired_counts.get(case.id, 0)]
-        others = [self.journals["baseline"].entries[key].outcome for key in paired]
-        flipped: dict[int, Outcome] = {}
-        for outcome, other in zip(outcomes, others, strict=False):
-            if outcome.score.value != other.score.value and len(flipped) < MOST_FLIPPED:
-                flipped[other.index] = other
+        keys = [self.keys(panel)[ref] for ref in panel.queue({case.id}).refs]
+        counted, paired = status.evidence_counts.get(case.id, 0), status.paired_counts.get(case.id, 0)
+        outcomes = self._outcomes("model", keys[:counted])
+        others = self._outcomes("baseline", keys[:paired])
+        changed = [other for one, other in zip(outcomes, others, strict=False) if one.score.value != other.score.value]
+        flipped = {other.index: other for other in changed[:MOST_FLIPPED]}
         answers = []
         for other in flipped.values():
             text = other.generation.text[:ANSWER_CHARACTERS]
@@ -204,6 +209,9 @@ class PanelState:
             baseline_endings=tuple(other.generation.has_ended for other in others),
             flipped=tuple(answers),
         )
+
+    def _outcomes(self, role: ModelRole, keys: Sequence[str]) -> list[Outcome]:
+        return [self.journals[role].entries[key].outcome for key in keys]
 
 
 def _with_excerpt(outcome: Outcome, other: Outcome | None) -> Outcome:

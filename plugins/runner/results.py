@@ -75,7 +75,10 @@ class Controller:
         journal has gained.
         """
         reported = sum(report.computed_samples for report in (*self.reports.values(), *self.helped))
-        return max(reported, self.stored_samples()[0] - self._stored_before) if self.is_interrupted else reported
+        if not self.is_interrupted:
+            return reported
+        stored, _ = self.stored_samples()
+        return max(reported, stored - self._stored_before)
 
     @property
     def worker_seconds(self) -> Mapping[str, float]:
@@ -92,8 +95,9 @@ class Controller:
         return replace(known[0], notes=tuple(notes)) if known else None
 
     @property
-    def executions(self) -> Executions:
-        return next((report.executions for report in self.reports.values() if report.executions), {})
+    def executions(self) -> Executions | None:
+        """The execution settings of the models; None if no worker reported them."""
+        return _executions(self.reports)
 
     def open_journals(self) -> PanelState:
         """Open the journals on which progress is shown; raise EngineError."""
@@ -150,6 +154,10 @@ def journal_subject(run: Run, role: ModelRole = "model", execution: Mapping[str,
     return Subject(model=name, fingerprint=checkpoint.fingerprint, execution=execution)
 
 
+def _executions(reports: Mapping[str, CaseReport]) -> Executions | None:
+    return next((report.executions for report in reports.values() if report.executions), None)
+
+
 def _open_panel_state(run: Run, selected: Sequence[Case], executions: Executions | None = None) -> PanelState:
     """Open the run's journals, by the workers' `executions` or else this machine's; raise EngineError."""
     directory, known = Path(run.options.journal), executions or {}
@@ -183,17 +191,18 @@ def read_measured(
     journals than the workers wrote. A case without a report has no result, or its results so far if the run was
     interrupted.
     """
-    unfinished = frozenset(case.id for case in selected if case.id not in reports) if interrupted else frozenset()
+    unfinished = frozenset[str]()
+    if interrupted:
+        unfinished = frozenset(case.id for case in selected if case.id not in reports)
     reports = {**reports, **dict.fromkeys(unfinished, CaseReport())}
-    results = {
-        case.id: _no_samples(case, error)
-        for case in selected
-        if case.id in reports and (error := reports[case.id].error) is not None
-    }
+    results = {}
+    for case in selected:
+        if case.id in reports and reports[case.id].error is not None:
+            results[case.id] = _no_samples(case, reports[case.id].error)
     final_baseline: dict[SampleRef, float] | None = None
     likelihoods: dict[ModelRole, dict[SampleRef, Likelihood]] = {"model": {}, "baseline": {}}
     damage: dict[str, None] = {}
-    executions = next((report.executions for report in reports.values() if report.executions), None)
+    executions = _executions(reports)
     if executions is None and unfinished and panel_state is not None:
         executions = panel_state.executions
     if executions is not None:
@@ -232,17 +241,20 @@ def with_answers_from_memory(results: Mapping[str, CaseResult]) -> dict[str, Cas
     for result in results.values():
         for outcome in result.outcomes if result.case.is_without_context else ():
             answers[result.case.samples_of, result.case.length, outcome.index] = _answer(outcome)
-    labelled = {}
-    for case_id, result in results.items():
-        case, outcomes = result.case, []
-        for outcome in result.outcomes:
-            own = case.samples_of or case.task, case.length, outcome.index
-            is_repeated = not case.is_without_context and answers.get(own) == _answer(outcome)
-            if is_repeated and outcome.score.failure in KINDS_FROM_MEMORY:
-                outcome = structs.replace(outcome, score=structs.replace(outcome.score, failure="from memory"))
-            outcomes.append(outcome)
-        labelled[case_id] = replace(result, outcomes=tuple(outcomes)) if answers else result
+    labelled = dict(results)
+    for case_id, result in results.items() if answers else ():
+        case = result.case
+        if not case.is_without_context:
+            known = [answers.get((case.samples_of or case.task, case.length, one.index)) for one in result.outcomes]
+            outcomes = map(_labelled, result.outcomes, known)
+            labelled[case_id] = replace(result, outcomes=tuple(outcomes))
     return labelled
+
+
+def _labelled(outcome: Outcome, without_context: str | None) -> Outcome:
+    if outcome.score.failure not in KINDS_FROM_MEMORY or _answer(outcome) != without_context:
+        return outcome
+    return structs.replace(outcome, score=structs.replace(outcome.score, failure="from memory"))
 
 
 def _answer(outcome: Outcome) -> str:
@@ -256,7 +268,7 @@ def _refresh_until_visible(panel_state: PanelState, reports: Mapping[str, CaseRe
     while True:
         panel_state.refresh(thorough=True)
         are_missing = any(
-            _missing(panel_state, panel, case, reports[name].samples, reports[name].likelihoods)
+            _missing(panel_state, panel, case, reports[name])
             for panel in panel_state.panels.values()
             for name, case in panel.cases.items()
             if name in reports and reports[name].error is None
@@ -269,11 +281,12 @@ def _refresh_until_visible(panel_state: PanelState, reports: Mapping[str, CaseRe
 def _results(panel_state: PanelState, reports: Mapping[str, CaseReport]) -> Iterator[CaseResult]:
     for panel in panel_state.panels.values():
         # A case that failed after its test had passed is no error: nothing that the test rests on is missing.
-        passed = {case for case in panel.cases if case in reports and reports[case].error is None}
-        status = panel_state.status(panel, failed=panel_state.failures(panel).keys() - passed)
-        for case in (panel.cases[case] for case in panel.cases if case in passed):
+        passed = [case for case in panel.cases.values() if case.id in reports and reports[case.id].error is None]
+        failed = panel_state.failures(panel).keys() - {case.id for case in passed}
+        status = panel_state.status(panel, failed=failed)
+        for case in passed:
             report = reports[case.id]
-            missing = _missing(panel_state, panel, case, report.samples, report.likelihoods)
+            missing = _missing(panel_state, panel, case, report)
             if missing:
                 yield _no_samples(case, missing)
             elif panel_state.run.options.signal == "likelihood":
@@ -283,16 +296,17 @@ def _results(panel_state: PanelState, reports: Mapping[str, CaseReport]) -> Iter
                 yield panel_state.result(case, panel, status)
 
 
-def _missing(panel_state: PanelState, panel: Panel, case: Case, samples: int, likelihoods: int) -> str | None:
+def _missing(panel_state: PanelState, panel: Panel, case: Case, report: CaseReport) -> str | None:
     """Return an error if the journal shows fewer results than the worker stored, as a directory not shared does."""
     keys, journal = panel_state.keys(panel), panel_state.journals["model"]
     stored = sum(keys[sample] in journal.entries for sample in panel.queue({case.id}).refs)
-    if stored >= samples:
-        samples, stored = likelihoods, panel_state.likelihood_counts(panel)[case.id]
-    if stored >= samples:
+    of = report.samples
+    if stored >= of:
+        stored, of = panel_state.likelihood_counts(panel)[case.id], report.likelihoods
+    if stored >= of:
         return None
     return (
-        f"--journal: {journal.directory} shows {stored} of the {samples} results that the worker of {case.id} read "
+        f"--journal: {journal.directory} shows {stored} of the {of} results that the worker of {case.id} read "
         "there; give a directory that all workers and this process share"
     )
 

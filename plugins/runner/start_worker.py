@@ -237,13 +237,10 @@ def _cpu_threads(is_small: bool, workers: int) -> int:
 
     On a machine that is busy with other programs, more threads than free cores mostly wait for each other.
     """
-    if is_small:
-        return 1
+    import torch
+
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    # The variable may list a number for every level of nested parallelism.
-    limit = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
-    share = max(1, cores // workers)
-    return min(share, int(limit)) if limit.isdecimal() and int(limit) else share
+    return 1 if is_small else min(torch.get_num_threads(), max(1, cores // workers))
 
 
 def _worker_count() -> int:

@@ -81,8 +81,11 @@ class Batch:
         """Send the prompts to an engine that computes elsewhere, so that it never waits for this worker."""
         if isinstance(self.engine, Prefetching):
             known = self.model.journal.entries_by_prompt
-            jobs = [job for job in self.built.result() if isinstance(job, Job) and job.prompt not in known]
-            self.engine.prefetch([job.sample.prompt for job in jobs])
+            self.engine.prefetch([job.sample.prompt for job in self.jobs if job.prompt not in known])
+
+    @property
+    def jobs(self) -> list[Job]:
+        return [job for job in self.built.result() if isinstance(job, Job)]
 
     def is_prefetched(self, job: Job) -> bool:
         """Return True if the engine has answered the job ahead, or is answering it."""
@@ -90,10 +93,10 @@ class Batch:
 
     def keep_prefetched(self) -> list[Job]:
         """Return the jobs that the engine has answered ahead or is answering, and release all other claims."""
-        jobs = [job for job in self.built.result() if isinstance(job, Job) and self.is_prefetched(job)]
-        for key in self.samples.keys() - {job.key for job in jobs}:
+        kept = [job for job in self.jobs if self.is_prefetched(job)]
+        for key in self.samples.keys() - {job.key for job in kept}:
             self.model.journal.release(key)
-        return jobs
+        return kept
 
 
 class Stopwatch:
@@ -188,7 +191,8 @@ class Worker:
         if self._broken is not None:
             raise self._broken
         computed_before, self._wait_seconds = self.computed_samples, WAIT_SECONDS
-        panel, signal = self.panel_state.panels[case.family, case.length], self.run.options.signal
+        state, signal = self.panel_state, self.run.options.signal
+        panel = state.panels[case.family, case.length]
         samples, likelihoods, problem = 0, 0, None
         try:
             with self.stopwatch.measure("journal"):
@@ -196,14 +200,14 @@ class Worker:
                     samples, problem = self._measured(case, panel)
                 if signal != "answers":
                     problem = problem or self._measure_likelihoods(case, panel)
-                    likelihoods = self.panel_state.likelihood_counts(panel)[case.id]
+                    likelihoods = state.likelihood_counts(panel)[case.id]
             return CaseReport(
                 error=problem,
                 samples=samples,
                 likelihoods=likelihoods,
                 computed_samples=self.computed_samples - computed_before,
                 seconds=self.stopwatch.take(),
-                executions=self.panel_state.executions,
+                executions=state.executions,
                 facts=self._all_facts(),
             )
         except JournalError as error:
@@ -243,17 +247,17 @@ class Worker:
 
     def _measured(self, case: Case, panel: Panel) -> tuple[int, str | None]:
         """Return how many samples of the case the panel's evidence rests on, and why the case failed, if it did."""
-        self.panel_state.refresh()
+        state = self.panel_state
+        state.refresh()
         while True:
-            status = self.panel_state.status(panel)
-            error = self.panel_state.failures(panel).get(case.id)
+            status, error = state.status(panel), state.failures(panel).get(case.id)
             if error is not None or not status.next_samples or self._is_late():
                 if any(isinstance(batch.engine, Prefetching) for batch in self._ahead):
                     self._finish_ahead()
-                    self.panel_state.refresh()
+                    state.refresh()
                     continue
                 # A loss on this panel may need the pairs of other ones, whose tests may have ended.
-                awaited = [] if error or self._is_late() else self.panel_state.doubtful_panels()
+                awaited = [] if error or self._is_late() else state.doubtful_panels()
                 if not any(map(self._is_safe, awaited)):
                     return 0 if error else status.evidence_counts.get(case.id, 0), error
             self._check_parent()
@@ -364,11 +368,9 @@ class Worker:
         """Claim a batch of samples, or of gold answers, for the first model that needs one; None if none is free."""
         previous = after.samples.values() if after is not None else ()
         keys = self.panel_state.likelihood_keys(panel) if with_gold else self.panel_state.keys(panel)
-        roles = dict.fromkeys(role for role, _ in wanted)
+        roles = dict.fromkeys(role for role, _ in wanted if only in (None, self.models[role]))
         for role in sorted(roles, key=lambda role: not self.models[role].is_ready()):
             model = self.models[role]
-            if only not in (None, model):
-                continue
             if not model.is_ready():
                 if after is not None or not self._may_load:
                     continue
@@ -376,12 +378,12 @@ class Worker:
                 for batch in self._ahead:
                     batch.release()
                 self._ahead.clear()
-            of_model = {keys[sample]: sample for owner, sample in wanted if owner == role}
             # Load the engine before claiming: a claim must last no longer than an answer takes.
             try:
                 engine = self._engine(model)
             except TimeUp:
                 return None
+            of_model = {keys[sample]: sample for owner, sample in wanted if owner == role}
             samples = claim_samples(model.journal, engine, panel, of_model, workers=self._workers, previous=previous)
             if samples:
                 built = self.builder.begin(panel, samples, with_gold=with_gold)
@@ -542,11 +544,12 @@ def claim_samples(
         rest = [key for key in unsuspected if panel.cluster(wanted[key]) in clusters and key not in claimed]
         if rest:
             claimed += journal.claim(rest, len(rest))
-    samples = {key: wanted[key] for key in claimed}
+    samples = {}
     for key in claimed:
+        sample = wanted[key]
         if journal.lost_claims[key] < MOST_LOSSES:
+            samples[key] = sample
             continue
-        sample = samples.pop(key)
         reason = (
             f"{sample.case_id} sample {sample.sample_index}: {MOST_LOSSES} workers died over it, killed by the system "
             "(out of memory?); use fewer workers, shorter --lengths or --dtype bfloat16"
