@@ -12,7 +12,6 @@ import pytest
 from longctx.fixtures import interrupts
 from longctx.fixtures.records import PropertyFinding
 from longctx.plugins.collection import cases_of
-from longctx.plugins.gate_tests import look_at_gates
 from longctx.plugins.plan import print_costs
 from longctx.plugins.runner.results import CaseReport, Controller
 from longctx.plugins.stash import CONTROLLER, HELP, INVARIANCE, RUN, SELECTED_GATES
@@ -59,7 +58,6 @@ class _Collector:
         option = self.config.option
         # pytest may run other tests with these plugins.
         if is_first and self.controller.selected and not (option.collectonly or option.preflight):
-            look_at_gates(self.config)
             print_costs(self.config)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:

@@ -14,7 +14,7 @@ import pytest
 from longctx.fixtures.installation import CASES_DIRECTORY
 from longctx.fixtures.records import Verdict
 from longctx.fixtures.shown_text import visible_line
-from longctx.plugins.collection import is_thresholds_file, parameter_id, usage_error, write_lines
+from longctx.plugins.collection import is_thresholds_file, parameter_id, usage_error
 from longctx.plugins.config.invocation import CONFTEST
 from longctx.plugins.report.sections.gates import diagnosis_text, reason_text
 from longctx.plugins.runner.results import fails
@@ -40,12 +40,9 @@ from longctx.plugins.verdicts.selection import (
     read_keyword,
     required_cases,
     restrict,
-    undecidable,
 )
 
 REPORTED_ONLY = "reported only: "
-MOST_NAMED = 4
-"""The most gates that cannot be decided that are named before a run."""
 TestReports = tuple[pytest.TestReport, pytest.TestReport]
 """The reports of a test's call and of its teardown; JUnit takes the properties of a test from its teardown."""
 
@@ -89,17 +86,6 @@ class _GateFile(pytest.File):
 class _GateItem(pytest.Item):
     def runtest(self) -> None:
         raise NotImplementedError("gates are evaluated when all cases have been measured")
-
-
-def look_at_gates(config: pytest.Config) -> None:
-    """Name the blocking gates that the selected cases cannot decide, before a model is loaded."""
-    run, selected = config.stash[RUN], config.stash[CONTROLLER].selected
-    blocking = {name: item for name, item in run.named_gates.items() if item.gate is not None and item.gate.blocking}
-    reasons = undecidable(blocking, run.scope(run.available), [case.id for case in selected])
-    lines = [f"undecidable: gate {name!r} {reason}" for name, reason in reasons.items()]
-    if len(lines) > MOST_NAMED:
-        lines[MOST_NAMED:] = [f"undecidable: {len(lines) - MOST_NAMED} more gates"]
-    write_lines(config, lines, yellow=True)
 
 
 def _select(config: pytest.Config) -> CollectedTests:

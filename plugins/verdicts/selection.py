@@ -100,41 +100,6 @@ def required_cases(chosen: Sequence[NamedGate]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(case for item in chosen for case in item.cases))
 
 
-def undecidable(named: Mapping[str, NamedGate], scope: Scope, selected: Collection[str]) -> dict[str, str]:
-    """Return, by name, what the gates that the selected cases cannot decide need, with the remedy.
-
-    `scope` holds the available cases of the run; `selected` are ids of those that it measures.
-    """
-    reasons = {}
-    for item in named.values():
-        gate = item.gate
-        if gate is None:
-            continue
-        lengths = set(gate.lengths) - set(scope.lengths)
-        if gate.kind == "effective_length" and scope.required_length(gate) > max(scope.lengths):
-            lengths = {scope.required_length(gate)}
-        # A gate without a verdict on answers has none in a run of likelihoods alone, and the other way round.
-        if (gate.kind == "likelihood") != (scope.signal == "likelihood") and scope.signal != "both":
-            continue
-        left_out = [case for case in item.cases if case not in selected]
-        if gate.kind in COMPARED_KINDS and not scope.has_baseline:
-            reasons[item.name] = "needs a baseline; give --baseline"
-        elif lengths:
-            needed = ",".join(map(format_length, sorted(lengths)))
-            reasons[item.name] = f"needs {needed}; add {needed} to --lengths"
-        elif item.missing:
-            reasons[item.name] = (
-                f"needs {_first(item.missing)}, which this run does not have; see --suite and --data-dir"
-            )
-        elif left_out:
-            reasons[item.name] = f"needs {_first(left_out)}, which this selection leaves out"
-    return reasons
-
-
-def _first(names: Sequence[str]) -> str:
-    return f"{names[0]} and {len(names) - 1} more" if len(names) > 1 else names[0]
-
-
 def restrict(thresholds: Thresholds, chosen: Collection[NamedGate]) -> Thresholds:
     """Return the thresholds with the chosen gates only, each at the chosen lengths only."""
     gates: list[Gate] = []

@@ -1,6 +1,6 @@
 """Gates by their printed names: which cases they need, and what -k means."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
@@ -13,7 +13,6 @@ from longctx.plugins.verdicts.selection import (
     read_keyword,
     required_cases,
     restrict,
-    undecidable,
 )
 from tests.helpers.queues import ASPECTS, LENGTHS, LEVEL, case, scope_of, thresholds
 
@@ -88,17 +87,3 @@ def test_k_selects_gates_or_tests_but_not_both() -> None:
 def test_the_other_gates_and_lengths_are_left_out() -> None:
     gates = restrict(GATES, choose(named(), ["mean at 1k", "mean at 4k", "effective length"])).gates
     assert gates == (REACH, replace(MEAN, lengths=(1024, 4096)))
-
-
-@pytest.mark.parametrize(
-    ("tasks", "reasons"),
-    [
-        (ASPECTS, {}),
-        (["vt"], {"mean at 2k": "needs test_ruler[n1-2048] and 1 more, which this selection leaves out"}),
-    ],
-)
-def test_gates_that_the_selected_cases_cannot_decide_are_named(tasks: Sequence[str], reasons: dict[str, str]) -> None:
-    names = {name: named()[name] for name in ("mean at 2k", "tracing at 1k", "tracing at 8k")}
-    selected = [case.id for case in CASES if case.task in tasks]
-    expected = reasons | {"tracing at 8k": "needs 8k; add 8k to --lengths"}
-    assert undecidable(names, scope_of(CASES), selected) == expected
