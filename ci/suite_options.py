@@ -98,7 +98,7 @@ def check_suite_options(options: SuiteOptions) -> None:
         raise ValueError(
             f"pytest has not listed the cases of these options in {CHECK_SECONDS:g} s; try them with --collect-only"
         ) from None
-    # Gates are listed too, even if no case is left for them.
+    # The check of --invariance is listed too, even if no case is left beside it.
     if ended.returncode == NO_CASE_SELECTED or (ended.returncode == 0 and not LISTED_CASE.search(ended.stdout)):
         raise ValueError("the options select no case; see --lengths, --suite, -k and -m")
     if ended.returncode != 0:

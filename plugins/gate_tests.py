@@ -3,8 +3,7 @@
 The terminal counts them, JUnit lists them and the exit code follows them.
 """
 
-import re
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -14,7 +13,7 @@ import pytest
 from longctx.fixtures.installation import CASES_DIRECTORY
 from longctx.fixtures.records import Verdict
 from longctx.fixtures.shown_text import visible_line
-from longctx.plugins.collection import is_thresholds_file, parameter_id, usage_error
+from longctx.plugins.collection import is_thresholds_file, usage_error
 from longctx.plugins.config.invocation import CONFTEST
 from longctx.plugins.report.sections.gates import diagnosis_text, reason_text
 from longctx.plugins.runner.results import fails
@@ -24,7 +23,6 @@ from longctx.plugins.stash import (
     EVALUATION,
     GATE_WORD,
     INVARIANCE,
-    LISTED_GATES,
     RUN,
     SELECTED_GATES,
     CollectedTests,
@@ -62,38 +60,12 @@ def pytest_configure(config: pytest.Config) -> None:
     config.args[:] = [*tests.paths, *ids]
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_collection_modifyitems(
-    session: pytest.Session, config: pytest.Config, items: list[pytest.Item]
-) -> Generator[None, None, None]:
-    """Add the gates to the list of --collect-only. In a run they are logged when all cases have been measured."""
-    yield
-    if config.option.collectonly and RUN in config.stash:
-        path = Path(config.stash[RUN].options.thresholds)
-        # The id of a gate begins with the file's name, wherever it is. pytest gives these characters a meaning there.
-        file: _GateFile = _GateFile.from_parent(session, path=path, nodeid=re.sub(r"[\[\]:]", "_", path.name))
-        gates = list(file.collect())
-        items.extend(gates)
-        config.stash[LISTED_GATES] = len(gates)
-
-
-class _GateFile(pytest.File):
-    def collect(self) -> "Iterator[_GateItem]":
-        for name in self.config.stash[RUN].named_gates:
-            yield _GateItem.from_parent(self, name=f"gate[{name}]")
-
-
-class _GateItem(pytest.Item):
-    def runtest(self) -> None:
-        raise NotImplementedError("gates are evaluated when all cases have been measured")
-
-
 def _select(config: pytest.Config) -> CollectedTests:
     """Drop the gates that are not selected, and return the tests that the others need."""
     run, option = config.stash[RUN], config.option
     named, place = run.named_gates, Path(run.options.thresholds).name
     keyword = read_keyword(option.keyword, named)
-    selected, cases, paths = list[NamedGate](), list[str](), list[str]()
+    selected, paths = list[NamedGate](), list[str]()
     for argument in config.args:
         # An id such as "thresholds.toml::gate[mean at 4k]"; the file alone means all of its gates.
         name = argument.partition("::")[2]
@@ -101,8 +73,6 @@ def _select(config: pytest.Config) -> CollectedTests:
             paths += [argument] if Path(argument).name != CONFTEST else []
         elif not name:
             selected += named.values()
-        elif match := re.fullmatch(r"case\[(.*)\]", name):
-            cases += [case.id for case in run.available if parameter_id(case) == match[1]]
         else:
             selected += choose(named, [name])
     deselected: Sequence[NamedGate] = ()
@@ -119,8 +89,8 @@ def _select(config: pytest.Config) -> CollectedTests:
     if len(chosen) < len(named):
         config.stash[RUN] = replace(run, thresholds=restrict(run.thresholds, chosen))
         config.stash[SELECTED_GATES] = frozenset(gate.name for gate in chosen)
-    needed = (*required_cases(selected), *cases)
-    return CollectedTests(keyword=option.keyword if keyword is None else "", paths=tuple(paths), cases=needed)
+    shown_keyword = option.keyword if keyword is None else ""
+    return CollectedTests(keyword=shown_keyword, paths=tuple(paths), cases=required_cases(selected))
 
 
 @pytest.hookimpl(wrapper=True)

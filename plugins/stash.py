@@ -23,8 +23,6 @@ EVALUATION = pytest.StashKey[Evaluation]()
 
 SELECTED_GATES = pytest.StashKey[frozenset[str]]()
 """The names of the gates to evaluate; not set if all of them are."""
-LISTED_GATES = pytest.StashKey[int]()
-"""The number of gates that --collect-only lists."""
 
 GATE_WORD = "longctx_gate"
 """The attribute of a report with the word for a gate's verdict; `reported` if it cannot fail the run."""

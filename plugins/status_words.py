@@ -13,7 +13,7 @@ import pytest
 from longctx.fixtures import interrupts
 from longctx.fixtures.lengths import format_length
 from longctx.fixtures.shown_text import known_names
-from longctx.plugins.stash import CONTROLLER, GATE_WORD, LISTED_GATES, PROPERTY_WORD, RUN
+from longctx.plugins.stash import CONTROLLER, GATE_WORD, PROPERTY_WORD, RUN
 
 Status = tuple[str, str, str | tuple[str, Mapping[str, bool]]]
 """The key under which the terminal counts a report, its letter, and its word under -v."""
@@ -72,7 +72,7 @@ def _last_line(reporter: Any, pytests_parts: list[Part], pytests_colour: str) ->
     """Return the parts of the terminal's last line and its colour, from those that pytest would show."""
     config = reporter.config
     if config.option.collectonly:
-        listed = f"{len(config.stash[CONTROLLER].selected)} cases and {config.stash.get(LISTED_GATES, 0)} gates"
+        listed = f"{len(config.stash[CONTROLLER].selected)} cases"
         return [(listed, pytests_parts[0][1]), *pytests_parts[1:]], pytests_colour
     if config.option.plan:
         return [_part("nothing was measured: --plan", "yellow")], "yellow"
@@ -137,7 +137,7 @@ def _nothing_selected(config: pytest.Config) -> str:
     near = f"{known_names(misspelt[0], names)} " if misspelt else ""
     return (
         f"nothing selected: {given} matches none of the {len(run.available)} cases and {len(run.named_gates)} gates; "
-        f"{near}add --collect-only -q to list their ids"
+        f"{near}add --collect-only -q to list the ids of cases"
     )
 
 
