@@ -114,12 +114,15 @@ def _check_selection(config: pytest.Config, run: Run) -> None:
     ids = [case.id for case in run.cases]
     for word in config.args:
         file, _, name = word.partition("::")
-        if CASES_DIRECTORY in Path(file).parts and SHORT_ID.fullmatch(name) and name not in ids:
+        is_case = CASES_DIRECTORY in Path(file).parts and SHORT_ID.fullmatch(name)
+        if is_case and name not in ids:
             raise ConfigError(f"{name}: no case of this run; {known_names(name, ids)}; --collect-only -q lists the ids")
+    expression = config.option.markexpr or ""
     markers = {re.split(r"\W", line)[0] for line in config.getini("markers")}
-    markers |= {name for case in run.cases for name in (case.suite, case.category)}
-    for word in re.findall(r"\w+", config.option.markexpr or ""):
-        if word not in markers and word not in OPERATORS and "=" not in config.option.markexpr:
+    for case in run.cases:
+        markers |= {case.suite, case.category}
+    for word in re.findall(r"\w+", expression):
+        if word not in markers and word not in OPERATORS and "=" not in expression:
             raise ConfigError(f"-m: unknown {word!r}; {known_names(word, sorted(markers))}")
 
 
@@ -128,9 +131,9 @@ def pytest_report_header(config: pytest.Config) -> str | None:
     if RUN not in config.stash:
         return None
     run = config.stash[RUN]
-    checkpoint = run.checkpoint
-    by_name = {checkpoint.path: checkpoint.warning, "--yardstick": run.yardstick_warning, "--chat": run.thought_warning}
-    warnings = [f"{name}: {warning}" for name, warning in by_name.items() if warning]
+    checked = {run.checkpoint.path: run.checkpoint.warning, "--yardstick": run.yardstick_warning}
+    checked["--chat"] = run.thought_warning
+    warnings = [f"{name}: {warning}" for name, warning in checked.items() if warning]
     warnings += run.checkpoint_warnings
     warnings += [f"--thresholds: {line}" for line in (*run.thresholds.notes, *doubtful_units(run.thresholds))]
     test_timeout = config.getoption("timeout", None) or os.environ.get("PYTEST_TIMEOUT")
@@ -143,8 +146,10 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     """Declare the suites and categories of tasks files as markers, because pytest refuses unknown ones."""
     config = session.config
     for case in config.stash[RUN].cases if RUN in config.stash else ():
-        for kind, name in (("suite", case.suite), ("category", case.category)) if case.suite not in SUITES else ():
-            config.addinivalue_line("markers", f"{name}: the tasks of --tasks-file that belong to this {kind}")
+        if case.suite not in SUITES:
+            for kind, name in (("suite", case.suite), ("category", case.category)):
+                line = f"{name}: the tasks of --tasks-file that belong to this {kind}"
+                config.addinivalue_line("markers", line)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -156,16 +161,20 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "case" in metafunc.fixturenames and RUN in metafunc.config.stash:
-        run, prefix = metafunc.config.stash[RUN], f"{metafunc.function.__name__}["
-        parameters = []
-        for case in (case for case in run.cases if case.id.startswith(prefix)):
-            names = [case.category] if case.suite in SUITES else dict.fromkeys((case.category, case.suite))
-            marks = [getattr(pytest.mark, name) for name in names]
-            if reason := run.unavailable.get(case.id):
-                marks.append(pytest.mark.skip(reason=reason))
-            parameters.append(pytest.param(case, id=parameter_id(case), marks=marks))
-        metafunc.parametrize("case", parameters)
+    if "case" not in metafunc.fixturenames or RUN not in metafunc.config.stash:
+        return
+    run, test = metafunc.config.stash[RUN], metafunc.function.__name__
+    parameters = []
+    for case in run.cases:
+        name, _, parameter = case.id.rstrip("]").partition("[")
+        if name != test:
+            continue
+        words = [case.category] if case.suite in SUITES else dict.fromkeys((case.category, case.suite))
+        marks = [getattr(pytest.mark, word) for word in words]
+        if reason := run.unavailable.get(case.id):
+            marks.append(pytest.mark.skip(reason=reason))
+        parameters.append(pytest.param(case, id=parameter, marks=marks))
+    metafunc.parametrize("case", parameters)
 
 
 @pytest.hookimpl(trylast=True)
@@ -174,12 +183,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     Gates see the other cases as deselected, as with -k.
     """
+
+    def is_selected(item: pytest.Item) -> bool:
+        case = case_of(item)
+        return case is None or config.stash[RUN].is_named(case)
+
+    def length(item: pytest.Item) -> int:
+        case = case_of(item)
+        return case.length if case is not None else 0
+
     if RUN in config.stash and config.stash[RUN].task_names:
-        is_named = config.stash[RUN].is_named
-        others = [item for item in items if (one := case_of(item)) is not None and not is_named(one)]
-        config.hook.pytest_deselected(items=others)
-        items[:] = [item for item in items if item not in others]
-    items.sort(key=lambda item: case.length if (case := case_of(item)) else 0)
+        config.hook.pytest_deselected(items=[item for item in items if not is_selected(item)])
+        items[:] = filter(is_selected, items)
+    items.sort(key=length)
 
 
 def usage_error(problem: object) -> pytest.UsageError:
@@ -225,19 +241,14 @@ def _local_worker_count(config: pytest.Config) -> int | None:
     return sum(int(number or 1) for number, _ in specs) if is_local else None
 
 
-def parameter_id(case: Case) -> str:
-    """Return the part of a case's id within the brackets."""
-    return case.id[case.id.index("[") + 1 : -1]
-
-
 def _collects_cases(config: pytest.Config) -> bool:
     """Return True if pytest was given the suite's test files, and not only an option such as --help."""
     option = config.option
     if option.help or option.version or option.markers or option.showfixtures or option.show_fixtures_per_test:
         return False
     suite = (config.rootpath / CASES_DIRECTORY).resolve()
-    chosen = [Path(config.invocation_params.dir, argument.partition("::")[0]).resolve() for argument in config.args]
-    return any(
-        path == suite or suite in path.parents or path in suite.parents or is_thresholds_file(config, argument)
-        for path, argument in zip(chosen, config.args, strict=True)
-    )
+    for argument in config.args:
+        path = Path(config.invocation_params.dir, argument.partition("::")[0]).resolve()
+        if path.is_relative_to(suite) or suite.is_relative_to(path) or is_thresholds_file(config, argument):
+            return True
+    return False

@@ -133,14 +133,18 @@ def _case_reports(case: str, diagnosis: Diagnosis, thresholds: Thresholds, *, pl
 
 def _gate_reports(verdict: Verdict, *, place: str, narrowed: bool) -> TestReports:
     """Return the reports of a gate's test in the file `place`: failed, passed, or skipped if it was not measured."""
-    reason = reason_text(verdict)
-    names = ("kind", "measured", "required", "samples", "of", "verdict", "blocking")
-    properties = [(name, value) for name in names if (value := getattr(verdict, name)) is not None]
+    reason, word = reason_text(verdict), verdict.verdict
+    properties: list[tuple[str, object]] = []
+    for name in ("kind", "measured", "required", "samples", "of", "verdict", "blocking"):
+        value = getattr(verdict, name)
+        if value is not None:
+            properties.append((name, value))
     properties.append(("reason", reason))
-    pairs = {name: getattr(verdict, name) for name in ("interval", "model_interval", "haystack_correlation")}
-    properties += [(name, "{} {}".format(*pair)) for name, pair in pairs.items() if pair is not None]
+    for name in ("interval", "model_interval", "haystack_correlation"):
+        pair = getattr(verdict, name)
+        if pair is not None:
+            properties.append((name, "{} {}".format(*pair)))
     reports = passed_reports(f"gate[{verdict.name}]", place, properties)
-    word: str = verdict.verdict
     is_blocking = blocks(verdict, narrowed=narrowed)
     if is_blocking or word in ("fail", "error"):
         _fail(reports[0], f"{verdict.name}: {word}: {reason}", reason, is_blocking=is_blocking)

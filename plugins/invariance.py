@@ -95,11 +95,12 @@ def pytest_sessionfinish(session: pytest.Session) -> Generator[None, None, None]
         facts: dict[str, Any] = msgspec.to_builtins(finding)
         properties = [(key, value) for key, value in facts.items() if value is not None]
         reports = passed_reports(f"invariance[{finding.name}]", PLACE, properties)
-        if finding.verdict == "fail":
-            reports[0].outcome, reports[0].longrepr = "failed", finding.line
-        elif finding.verdict == "skipped":
-            reports[0].outcome, reports[0].longrepr = "skipped", (PLACE, 1, f"Skipped: {finding.reason}")
-        log_test(session, named(reports, PROPERTY_WORD, finding.verdict))
+        call, word = reports[0], finding.verdict
+        if word == "fail":
+            call.outcome, call.longrepr = "failed", finding.line
+        elif word == "skipped":
+            call.outcome, call.longrepr = "skipped", (PLACE, 1, f"Skipped: {finding.reason}")
+        log_test(session, named(reports, PROPERTY_WORD, word))
     failed = any(finding.verdict == "fail" for finding in findings)
     if session.exitstatus == pytest.ExitCode.OK and failed:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED

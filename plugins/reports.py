@@ -110,36 +110,40 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    stash, option = config.stash, config.option
     lines = []
     columns = shown_columns(sys.stdout.isatty())
-    if SHOWN in config.stash:
-        lines += terminal_summary(config.stash[SHOWN], columns)
-    elif CONTROLLER in config.stash and config.stash[RUN].options.preflight:
-        reports = config.stash[CONTROLLER].reports.values()
+    if SHOWN in stash:
+        lines += terminal_summary(stash[SHOWN], columns)
+    elif CONTROLLER in stash and stash[RUN].options.preflight:
+        reports = stash[CONTROLLER].reports.values()
         lines += inspection_lines([report.inspection for report in reports if report.inspection])
     if lines:
         terminalreporter.section("long context")
-    if EVALUATION in config.stash:
-        damage = config.stash[EVALUATION].measured.journal_damage
-        lines += [(f"journal    {line}", {"yellow": True}) for line in damage]
-    errors = config.stash.get(WRITE_ERRORS, {})
-    for option, target in _targets(config).items() if DOCUMENT in config.stash else ():
-        if option != "tensorboard" and option not in errors:
+    if EVALUATION in stash:
+        lines += [(f"journal    {line}", {"yellow": True}) for line in stash[EVALUATION].measured.journal_damage]
+    errors = stash.get(WRITE_ERRORS, {})
+    for name, target in _targets(config).items() if DOCUMENT in stash else ():
+        if name != "tensorboard" and name not in errors:
             lines.append((with_final_names(f"report     {target}"), {}))
     lines += [(error, {"red": True}) for error in errors.values()]
-    if SHOWN in config.stash and (verdict := config.stash[SHOWN].verdict) is not None:
-        if errors:
-            # They are known when the other reports are written.
-            if verdict.exit_code == 0:
-                verdict = structs.replace(verdict, word="fail", exit_code=1, next_step=WRITE_AGAIN)
-            reasons = (f"{plural(len(errors), 'report', 'reports')} could not be written", *verdict.reasons)
-            verdict = structs.replace(verdict, reasons=reasons)
-        lines += verdict_lines(verdict, columns)
+    if SHOWN in stash and (verdict := stash[SHOWN].verdict) is not None:
+        lines += verdict_lines(_with_write_errors(verdict, len(errors)), columns)
     for line, markup in lines:
         terminalreporter.write_line(_log_line(line), **markup)
-    measures_nothing = RUN in config.stash and (config.option.plan or config.option.preflight)
+    measures_nothing = RUN in stash and (option.plan or option.preflight)
     if measures_nothing and (requested := _requested(config)):
         terminalreporter.write_line(f"report     none: nothing was measured for {', '.join(requested)}")
+
+
+def _with_write_errors(verdict: ReportVerdict, errors: int) -> ReportVerdict:
+    """Return the verdict with the reports that could not be written, which are known when the others are written."""
+    if not errors:
+        return verdict
+    if verdict.exit_code == 0:
+        verdict = structs.replace(verdict, word="fail", exit_code=1, next_step=WRITE_AGAIN)
+    problem = f"{plural(errors, 'report', 'reports')} could not be written"
+    return structs.replace(verdict, reasons=(problem, *verdict.reasons))
 
 
 class _JunitFile:
@@ -323,7 +327,8 @@ def describe_in_junit(xml: Any, document: JsonReport) -> None:
         for length, score in mean.scores.items():
             if score is not None:
                 # For example helmet.recall.131072, helmet.average.131072 and ruler.retrieval.131072.
-                xml.add_global_property(f"{mean.suite}.{mean.name}.{length}".replace(" ", "_"), str(score))
+                name = f"{mean.suite}.{mean.name}.{length}".replace(" ", "_")
+                xml.add_global_property(name, str(score))
     for twins in document.wordings or ():
         if twins.total is not None:
             name = f"{twins.suite}.{twins.first}_minus_{twins.second}.{twins.length}"
@@ -338,12 +343,14 @@ def describe_in_junit(xml: Any, document: JsonReport) -> None:
     # A test that its worker died over has no name; the worker that finished the case reports it under its name.
     xml.node_reporters_ordered = [node for node in xml.node_reporters_ordered if node.to_xml().get("name")]
     entries = {entry.id: entry for entry in document.cases}
-    for test in (node.to_xml() for node in xml.node_reporters_ordered):
+    for node in xml.node_reporters_ordered:
+        test = node.to_xml()
         entry = entries.get(test.get("name", ""))
         if entry is None:
             continue
-        values = structs.asdict(entry).items()
-        flat = {name: value for name, value in values if isinstance(value, str | int | float) and name != "id"}
+        values = structs.asdict(entry)
+        del values["id"]
+        flat = {name: value for name, value in values.items() if isinstance(value, str | int | float)}
         if entry.interval is not None:
             flat["interval"] = "{} {}".format(*entry.interval)
         flat |= {f"failures.{kind}": count for kind, count in entry.failures.items()}

@@ -161,12 +161,11 @@ class LevelBets:
         The result has shape (2, draws), with +inf from the draw on that makes the null hypothesis impossible. A level
         below 0 or above the largest possible mean is moved there: beyond, a null hypothesis would be refuted at once.
         """
-        not_above, not_below = max(0.0, low), max(0.0, self._largest_mean - high)
-        nulls = np.array([[not_above], [not_below]])
+        nulls = np.array([[max(0.0, low)], [max(0.0, self._largest_mean - high)]])
         sums = self._values.cumsum(axis=-1)
-        sums_before = sums - self._values
-        left = self._population - np.arange(sums.shape[-1])
-        expected = (self._population * nulls - sums_before) / left + self._offsets
+        drawn = np.arange(sums.shape[-1])
+        left_over = self._population * nulls - (sums - self._values)
+        expected = left_over / (self._population - drawn) + self._offsets
         # The lower bound avoids a division by zero; raising what is expected only lowers the evidence.
         gains = self._payoffs / np.maximum(expected, TIE_TOLERANCE) - 1
         logs = _log_capital(gains, self._shares)
@@ -181,19 +180,18 @@ def _predicted_bets(values: Floats, strata: Strata) -> tuple[Floats, Floats]:
     An offset is by how much the largest expectation of a payoff exceeds the mean of the values left.
     """
     draws = values.size
-    importance, shares = strata.importance[:draws], strata.shares[:draws]
+    importance, shares, weights = strata.importance[:draws], strata.shares[:draws], strata.weights
     predicted = _means_before(values, strata)
     # Importance is 0 where no element is left; any bound of at least 0 is safe there.
     upper = (importance * predicted).max(axis=-1, initial=0.0)
-    lower = (importance * (strata.weights - predicted)).max(axis=-1, initial=0.0)
+    lower = (importance * (weights - predicted)).max(axis=-1, initial=0.0)
     own = np.arange(draws), strata.stratum[:draws]
     residuals = importance[own] * (values - predicted[own])
     expected = (shares * predicted).sum(axis=-1)
-    expected_distance = shares @ strata.weights - expected
-    payoffs = np.stack([upper + residuals, lower - residuals])
-    offsets = np.stack([upper - expected, lower - expected_distance])
+    offsets = np.stack([upper - expected, lower + expected - shares @ weights])
     # Rounding must not make a payoff of 0 negative.
-    return np.maximum(payoffs, 0.0), offsets
+    payoffs = np.maximum([upper + residuals, lower - residuals], 0.0)
+    return payoffs, offsets
 
 
 def _means_before(values: Floats, strata: Strata) -> Floats:

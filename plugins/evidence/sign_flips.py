@@ -44,17 +44,22 @@ def loss_p_value(sums: Floats, largest: Floats) -> float:
 
 def sign_flip_p_value(sums: Floats) -> float:
     """Return the share of sign patterns whose sum is at most that of `sums`; 1 if none of them differs from zero."""
-    sizes = np.abs(sums[np.abs(sums) > TIE_TOLERANCE])
+    sizes = np.abs(sums)
+    sizes = sizes[sizes > TIE_TOLERANCE]
     if not sizes.size:
         return 1.0
     step = _grid_step(sizes)
     steps = np.maximum(1, np.rint(sizes / step).astype(np.int64))
     rounded = float(np.abs(sizes - steps * step).sum())
     total = int(steps.sum())
-    loss = math.ceil((-float(sums.sum()) - rounded) / step - TIE_TOLERANCE * total)
+    lost = (-float(sums.sum()) - rounded) / step
+    loss = math.ceil(lost - TIE_TOLERANCE * total)
     # The signed total is `total` - 2 B, where B adds up the steps of the units with a minus.
     most = (total - loss) // 2
-    return 1.0 if most >= total else float(min(1.0, max(0.0, _half_sums(steps)[: most + 1].sum()) + ROUNDING))
+    if most >= total:
+        return 1.0
+    probability = float(_half_sums(steps)[: most + 1].sum())
+    return min(1.0, max(0.0, probability) + ROUNDING)
 
 
 def skewed_p_value(sums: Floats) -> float:

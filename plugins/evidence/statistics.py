@@ -89,12 +89,15 @@ def stratified_interval(values: Floats, strata: Strata, *, alpha: float, shares:
     if values.size == strata.population:
         return mean, mean
     bets = LevelBets(values, strata, shares=shares)
+    needed = -math.log(alpha / 2)
     outer, inner = np.array([0.0, strata.largest_mean]), np.array([mean, mean])
     for _ in range(BISECTIONS):
         middle = (outer + inner) / 2
-        refuted = bets.log_evidence(*middle).max(axis=-1) >= -math.log(alpha / 2)
+        evidence = bets.log_evidence(middle[0], middle[1])
+        refuted = evidence.max(axis=-1) >= needed
         outer, inner = np.where(refuted, middle, outer), np.where(refuted, inner, middle)
-    return min(mean, float(outer[0])), max(mean, float(outer[1]))
+    low, high = outer.tolist()
+    return min(mean, low), max(mean, high)
 
 
 def paired_interval(differences: Floats, strata: Strata, *, alpha: float) -> Interval:

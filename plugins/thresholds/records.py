@@ -343,9 +343,13 @@ def load_thresholds(
 
 def _settings(values: Any, table: type[Value], place: str, notes: list[str]) -> Value:
     """Return a table of settings, and note its keys that have another name now."""
-    current = dict(values) if isinstance(values, dict) else values
-    for key in [key for known, key in OLD_KEYS if known == place and isinstance(current, dict) and key in current]:
-        by_value, value = OLD_KEYS[place, key], current.pop(key)
+    if not isinstance(values, dict):
+        return _converted(values, table, place)
+    current = dict(values)
+    for (known_place, key), by_value in OLD_KEYS.items():
+        if known_place != place or key not in current:
+            continue
+        value = current.pop(key)
         if str(value) not in by_value:
             problem = f"write one of {', '.join(by_value)}"
             if key in REMOVED:
@@ -353,8 +357,9 @@ def _settings(values: Any, table: type[Value], place: str, notes: list[str]) -> 
             raise ValueError(f"{place}: {key} is {value!r}; {problem}")
         replaced = by_value[str(value)]
         current = {**replaced, **current}
-        new = " and ".join(f"{name} = {json.dumps(new)}" for name, new in replaced.items()) or "the default"
-        notes.append(f"{place}: {key} = {json.dumps(value)} is an old key; write {new}")
+        lines = [f"{name} = {json.dumps(new)}" for name, new in replaced.items()]
+        now = " and ".join(lines) or "the default"
+        notes.append(f"{place}: {key} = {json.dumps(value)} is an old key; write {now}")
     return _converted(current, table, place)
 
 

@@ -76,8 +76,8 @@ def compare_endings(evaluator: GateEvaluator) -> ReportEndings | None:
                 lost.setdefault(unit, []).append(own - other)
     if not pairs:
         return None
-    sums = np.array([sum(values) for values in lost.values()], dtype=np.float64)
-    p_value = loss_p_value(sums, np.array([len(values) for values in lost.values()], dtype=np.float64))
+    sums = np.array(list(map(sum, lost.values())), dtype=np.float64)
+    p_value = loss_p_value(sums, np.array(list(map(len, lost.values())), dtype=np.float64))
     return ReportEndings(
         pairs=len(pairs),
         model=sum(own for own, _ in pairs),
@@ -95,26 +95,22 @@ def case_blocks(diagnosis: Diagnosis, thresholds: Thresholds) -> bool:
 
 def diagnoses(evaluator: GateEvaluator) -> dict[str, Diagnosis]:
     """Return the diagnosis of every case that has a score, keyed by case id."""
-    floors = evaluator.thresholds.floors
-    false_discoveries = evaluator.thresholds.regression.false_discoveries
+    thresholds = evaluator.thresholds
+    rate, alpha = thresholds.regression.false_discoveries, 1 - thresholds.verdict.confidence
     scored = {case_id: result for case_id, result in evaluator.measured.results.items() if result.score is not None}
     below, dropped = {}, {}
     for case_id, result in scored.items():
-        floor, differences = floors.get(result.case.task), np.array(result.differences)
+        floor, differences = thresholds.floors.get(result.case.task), np.array(result.differences)
         if floor is not None:
             below[case_id] = _p_value_below(result, floor)
         if differences.any():
             dropped[case_id] = loss_p_value(*_sums(differences, _haystacks(result)))
-    all_below, all_dropped = _discoveries(below, false_discoveries), _discoveries(dropped, false_discoveries)
+    all_below, all_dropped = _discoveries(below, rate), _discoveries(dropped, rate)
     found = {}
     for case_id, result in scored.items():
-        found[case_id] = _diagnosis(
-            result,
-            floors.get(result.case.task),
-            alpha=1 - evaluator.thresholds.verdict.confidence,
-            below=case_id in all_below,
-            dropped=case_id in all_dropped,
-        )
+        floor = thresholds.floors.get(result.case.task)
+        is_below, has_dropped = case_id in all_below, case_id in all_dropped
+        found[case_id] = _diagnosis(result, floor, alpha=alpha, below=is_below, dropped=has_dropped)
     return found
 
 

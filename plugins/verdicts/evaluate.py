@@ -127,27 +127,31 @@ class GateEvaluator:
         """
         return max(1 - self.thresholds.verdict.confidence, 2 * hypothesis_alpha)
 
+    def begin(self, gate: Gate, length: int) -> tuple[Verdict, list[Case]]:
+        """Return the verdict of a gate before its results are read, and its cases.
+
+        It has a reason if a case failed or a task was not selected.
+        """
+        scope = self.measured.scope
+        selected, tasks = scope.cases_at(length), scope.tasks_of(gate)
+        cases = [selected[task] for task in tasks if task in selected]
+        verdict = replace(self.blank(gate, length), of=sum(len(case.planned) for case in cases))
+        problem = self.problem(cases)
+        if problem is not None:
+            verdict = replace(verdict, verdict="error", because="error", detail=problem)
+        elif not cases or len(cases) < len(tasks):
+            missing = [task for task in tasks if task not in selected]
+            verdict = replace(verdict, because="missing tasks", detail=first_task(missing))
+        return verdict, cases
+
     def finding(self, gate: Gate, length: int) -> Verdict:
         """Return the result of a gate at one length."""
-        scope = self.measured.scope
-        tasks = scope.tasks_of(gate)
-        cases = {task: case for task, case in scope.cases_at(length).items() if task in tasks}
-        results = [self.measured.results[case.id] for case in cases.values() if case.id in self.measured.results]
-        problem = self.problem(cases.values())
-        missing = [task for task in tasks if task not in cases]
-        verdict = self.blank(gate, length)
-        if problem is None and scope.signal == "likelihood":
-            return replace(verdict, because="no answers")
-        if problem is None and cases and not missing:
-            return self._measured_finding(gate, verdict, length, results)
-        return replace(
-            verdict,
-            verdict="error" if problem else "not measured",
-            because="error" if problem else "missing tasks",
-            detail=problem or first_task(missing),
-            samples=sum(len(result.outcomes) for result in results),
-            of=sum(len(case.planned) for case in cases.values()),
-        )
+        verdict, cases = self.begin(gate, length)
+        results = [self.measured.results[case.id] for case in cases if case.id in self.measured.results]
+        verdict = replace(verdict, samples=sum(len(result.outcomes) for result in results))
+        if verdict.because != "error" and self.measured.scope.signal == "likelihood":
+            return replace(self.blank(gate, length), because="no answers")
+        return verdict if verdict.because is not None else self._measured_finding(gate, verdict, length, results)
 
     def analysis(self, panel: Panel, hypothesis: Hypothesis) -> InterimAnalysis:
         key = (panel.family, panel.length), hypothesis

@@ -143,17 +143,17 @@ def _comparisons(thresholds: Thresholds, scope: Scope, keys: Sequence[PanelKey])
     compared: dict[PanelKey, list[Comparison]] = {key: [] for key in keys}
     if not scope.has_baseline or scope.is_same_checkpoint:
         return compared
-    own = thresholds.own_comparisons
-    gates = [gate for gate in thresholds.gates if gate.kind in COMPARED_KINDS]
-    for gate in (*own, *gates):
-        asked = keys if gate in own else [key for key in keys if _has_cases(gate, scope, key)]
-        for key in asked:
-            comparison = Comparison(
-                hypothesis=_comparison_test(gate, thresholds, scope, panels=len(asked)),
-                gate=gate.name,
-                case_ids=None if gate in own else _case_ids(gate, scope, key),
-            )
-            compared[key].append(comparison)
+    for gate in thresholds.own_comparisons:
+        hypothesis = _comparison_test(gate, thresholds, scope, panels=len(keys))
+        for key in keys:
+            compared[key].append(Comparison(hypothesis=hypothesis, gate=gate.name))
+    for gate in thresholds.gates:
+        if gate.kind in COMPARED_KINDS:
+            asked = [key for key in keys if _has_cases(gate, scope, key)]
+            hypothesis = _comparison_test(gate, thresholds, scope, panels=len(asked))
+            for key in asked:
+                case_ids = _case_ids(gate, scope, key)
+                compared[key].append(Comparison(hypothesis=hypothesis, gate=gate.name, case_ids=case_ids))
     return compared
 
 

@@ -64,21 +64,25 @@ class _LikelihoodRule:
 
     def stop(self, known: Likelihoods, failed: Collection[str] = ()) -> int | None:
         """Return the number of clusters of the queue after which nothing more is needed; None if more are."""
-        queue, stop = self.queue(failed), None
-        gates = [(gate, cases) for gate, cases in self.gates if cases.isdisjoint(failed)]
-        if not self.panel.full and gates:
-            stops = [self._gate_stop(gate, self.panel.queue(cases, is_uniform=True), known) for gate, cases in gates]
-            if None not in stops:
-                # As many clusters as hold the last samples of all gates.
-                decided = set(stops)
-                stop = max(place for place, refs in enumerate(queue.clusters, start=1) if not decided.isdisjoint(refs))
-        elif not self.panel.full:
-            # Without a gate, the gain has to be precise.
-            gains = difference_means(queue, known, gain_of)
-            values = (gains + queue.strata.largest_values[: gains.size]) / 2
-            stop = first_precise_look(values, queue, PRECISION / (2 * DIFFERENCE_CLIP))
+        queue = self.queue(failed)
+        stop = None if self.panel.full else self._decided_at(queue, known, failed)
         finished = finished_clusters(queue, known)
         return finished if stop is None and finished == len(queue.clusters) else stop
+
+    def _decided_at(self, queue: ClusteredQueue, known: Likelihoods, failed: Collection[str]) -> int | None:
+        gates = [(gate, cases) for gate, cases in self.gates if cases.isdisjoint(failed)]
+        if not gates:
+            # The gain has to be precise.
+            gains = difference_means(queue, known, gain_of)
+            values = (gains + queue.strata.largest_values[: gains.size]) / 2
+            return first_precise_look(values, queue, PRECISION / (2 * DIFFERENCE_CLIP))
+        last = set()
+        for gate, cases in gates:
+            last.add(self._gate_stop(gate, self.panel.queue(cases, is_uniform=True), known))
+        if None in last:
+            return None
+        # As many clusters as hold the last samples of all gates.
+        return max(place for place, refs in enumerate(queue.clusters, start=1) if not last.isdisjoint(refs))
 
     def next_samples(self, known: Mapping[ModelRole, Likelihoods], failed: Collection[str]) -> NextSamples:
         """Return the samples to measure next, in queue order; a baseline is measured on the same ones."""
@@ -172,18 +176,15 @@ def _cases(gate: Gate, scope: Scope, panel: Panel) -> frozenset[str]:
 
 def _verdict(evaluator: GateEvaluator, rules: Mapping[PanelKey, _LikelihoodRule], gate: Gate, length: int) -> Verdict:
     scope = evaluator.measured.scope
-    tasks = scope.tasks_of(gate)
-    cases = [case for case in scope.cases_at(length).values() if case.task in tasks]
-    of = sum(len(case.planned) for case in cases)
-    verdict = replace(evaluator.blank(gate, length), of=of, because="missing tasks", measure=gate.measure)
-    problem = evaluator.problem(cases)
-    if problem is not None:
-        return replace(verdict, verdict="error", because="error", detail=problem)
-    rule = rules.get((gate_family(gate, scope.task_families), length))
-    if rule is None:
+    verdict, _ = evaluator.begin(gate, length)
+    verdict = replace(verdict, measure=gate.measure)
+    if verdict.because is not None:
         return verdict
-    gold = _cases(gate, scope, rule.panel)
-    return _measured_verdict(evaluator, rule, gate, gold, verdict) if gold else verdict
+    rule = rules.get((gate_family(gate, scope.task_families), length))
+    gold = _cases(gate, scope, rule.panel) if rule is not None else frozenset[str]()
+    if rule is None or not gold:
+        return replace(verdict, because="missing tasks")
+    return _measured_verdict(evaluator, rule, gate, gold, verdict)
 
 
 def _measured_verdict(
@@ -201,16 +202,21 @@ def _measured_verdict(
     # A gain in nats, or a recovery in points.
     estimate = result.recovery if gate.measure == "recovery" else result.gain
     word, because = _judged(_decide(gate, queue, known, rule.alpha), estimate, result.margin)
-    return replace(
+    verdict = replace(
         verdict,
-        measured=None if estimate is None else estimate.mean,
-        interval=None if estimate is None else estimate.interval,
-        model_interval=None if estimate is None else estimate.model_interval,
-        confidence=1 - 2 * rule.alpha if estimate else None,
         samples=result.samples,
         verdict=word,
         because=because,
         margin=None if result.margin is None else result.margin.mean,
+    )
+    if estimate is None:
+        return verdict
+    return replace(
+        verdict,
+        measured=estimate.mean,
+        interval=estimate.interval,
+        model_interval=estimate.model_interval,
+        confidence=1 - 2 * rule.alpha,
     )
 
 

@@ -134,9 +134,8 @@ class Panel:
                 # A uniformly random number, the same for a cluster that two tasks share.
                 number = stable_hash("queue", self._seed, task, case.length, index // case.group)
                 arrival = -math.log((2**64 - number) / 2**64) / rate
-                ranked.append((arrival, number, case.id, index))
-        ranked.sort()
-        return tuple(SampleRef(case_id, index) for *_, case_id, index in ranked)
+                ranked.append((arrival, number, SampleRef(case.id, index)))
+        return tuple(ref for *_, ref in sorted(ranked))
 
     def cluster(self, ref: SampleRef) -> tuple[str, int]:
         return cluster_of(ref, self.cases)
@@ -210,8 +209,7 @@ class Panel:
             analysis = compared[comparison] = self.analyze_pairs(
                 comparison, scores, others, final_baseline=final_baseline, failed=failed, least_share=look.share
             )
-            # The larger count of each case.
-            paired_counts |= Counter(ref.case_id for ref in queue.refs[: analysis.samples])
+            paired_counts |= _case_counts(queue, analysis)
             needed = queue.sample_count(look_clusters(queue, 1 if self.full else look.share))
             if analysis.decision is None and not (self.full or look.waits or look.has_failed):
                 needed = max(needed, self._samples_of_pairs(comparison.hypothesis, queue, analysis, scores, others))
@@ -224,7 +222,7 @@ class Panel:
                 continue
             queue = self.queue(hypothesis.case_ids.difference(failed))
             analysis = analyses[hypothesis] = analyze(hypothesis, queue, scores, full=self.full)
-            evidence_counts |= Counter(ref.case_id for ref in queue.refs[: analysis.samples])
+            evidence_counts |= _case_counts(queue, analysis)
             # Where all planned samples are known, a verdict that is open stays so.
             if not analysis.is_settled and analysis.samples < len(queue.refs):
                 wanted.update(samples_until_verdict(hypothesis, queue, analysis, scores, full=self.full))
@@ -262,6 +260,10 @@ class Panel:
             if len(needed) >= MAX_CLUSTERS_AHEAD:
                 break
         return tuple(needed[:MAX_CLUSTERS_AHEAD])
+
+
+def _case_counts(queue: ClusteredQueue, analysis: InterimAnalysis) -> Counter[str]:
+    return Counter(ref.case_id for ref in queue.refs[: analysis.samples])
 
 
 def _rates_by_weight(cases: Collection[Case]) -> dict[str, float]:
