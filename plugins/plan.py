@@ -17,13 +17,19 @@ from longctx.plugins.config.run import Run, finished_journal
 from longctx.plugins.config.run_facts import Baseline
 from longctx.plugins.evidence.clusters import ClusteredQueue, SampleRef
 from longctx.plugins.evidence.points import to_points
-from longctx.plugins.evidence.sequential import NonInferiority, can_rule_out, detectable_panel_loss, fewest_units
+from longctx.plugins.evidence.sequential import (
+    ErrorShares,
+    NonInferiority,
+    can_rule_out,
+    detectable_panel_loss,
+    fewest_units,
+)
 from longctx.plugins.journal import JournalError
 from longctx.plugins.journal.subjects import last_rate
 from longctx.plugins.report.sections.comparison import difference_text
 from longctx.plugins.stash import CONTROLLER, PLANNED_WORKERS, RUN
 from longctx.plugins.verdicts.hypotheses import RULER, build_panels
-from longctx.plugins.verdicts.panels import Panel
+from longctx.plugins.verdicts.panels import Comparison, Panel
 
 # The samples to the verdict on a mean at one length, in the median over the curves of 17 models (RULER, Table 3) with
 # 6500 planned samples: `python -m benchmarks.false_verdicts`.
@@ -67,24 +73,28 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 
 def _plan_lines(run: Run, cases: Sequence[Case], workers: int) -> list[str]:
-    fitting = _fitting(run, cases)
-    server, checkpoint = _server(run), run.checkpoint
-    where = f"{checkpoint.architecture}, {checkpoint.parameters / 1e6:,.1f}M parameters"
-    head = f"{'length':>8} {'cases':>6} {'samples':>8} {'tokens':>14}"
+    fitting, server, checkpoint = _fitting(run, cases), _server(run), run.checkpoint
+    millions = checkpoint.parameters / 1e6
+    where = f"{checkpoint.architecture}, {millions:,.1f}M parameters"
+    head = "  length  cases  samples         tokens"
     # The workers load the model unless it is on a server.
     if server:
         where = f"on a server: {server}"
     else:
         head += "   memory of weights and one prompt's cache"
     lines = [f"model      {run.options.model} ({where})", head]
-    for length in sorted({case.length for case in cases}):
+    lengths = {case.length for case in cases}
+    for length in sorted(lengths):
         of_length = [case for case in fitting if case.length == length]
         row = _row(format_length(length), of_length, of_length)
-        lines.append(row if server else f"{row}   {_memory(run, length)}")
+        if not server:
+            row += f"   {_memory(run, length)}"
+        lines.append(row)
     lines.append(_row("all", cases, fitting))
     lines.append(_time_line(run, fitting, workers))
     lines += _claim_lines(checkpoint.claimed_length, cases)
-    return [*lines, *_power_lines(run, cases), *_misfit_lines(run, cases)]
+    lines += _power_lines(run, cases)
+    return [*lines, *_misfit_lines(run, cases)]
 
 
 def _fitting(run: Run, cases: Sequence[Case]) -> list[Case]:
@@ -123,11 +133,13 @@ def _time_line(run: Run, cases: Sequence[Case], workers: int) -> str:
             "time       unknown: the journal has no result of this checkpoint; a run of a few minutes (--budget 3) "
             "measures its rate"
         )
-    speed, tokens = rate.tokens_per_second * workers, _tokens(cases)
+    per_worker, tokens = rate.tokens_per_second, _tokens(cases)
+    speed = per_worker * workers
     most = f"at most {duration(tokens / speed)}"
+    of_workers = "1 worker" if workers == 1 else f"{workers} workers"
     measured = (
-        f"with {workers} {'worker' if workers == 1 else 'workers'}, at {rate.tokens_per_second:,.0f} tokens/s each, as "
-        f"last measured on prompts of up to {rate.longest_prompt:,} tokens"
+        f"with {of_workers}, at {per_worker:,.0f} tokens/s each, as last measured on prompts of up to "
+        f"{rate.longest_prompt:,} tokens"
     )
     expected = _expected_tokens(run, cases)
     if expected in (None, tokens):
@@ -170,12 +182,12 @@ def _memory(run: Run, length: int) -> str:
     memory = estimated_memory(run.options, run.checkpoint, length)
     if memory is None:
         return "not known: transformers cannot build this model from its config alone"
-    gpu_bytes = max(gpu_memory_bytes(), default=DEFAULT_GPU_BYTES)
+    total, gpu_bytes = memory.total_bytes, max(gpu_memory_bytes(), default=DEFAULT_GPU_BYTES)
     parts = f"{memory.weight_bytes / GIB:.2f} + {memory.cache_bytes / GIB:.2f}"
     # The tenth on top is for what reading a prompt takes besides.
-    gpus = -(-memory.total_bytes * 11 // (10 * gpu_bytes))
+    gpus = -(-total * 11 // (10 * gpu_bytes))
     needs = f"; --gpus-per-worker {gpus} with {gpu_bytes / GIB:.0f} GiB each" if gpus > 1 else ""
-    return f"{memory.total_bytes / GIB:.2f} GiB ({parts}: weights, cache{needs})"
+    return f"{total / GIB:.2f} GiB ({parts}: weights, cache{needs})"
 
 
 def _samples(cases: Sequence[Case]) -> int:
@@ -194,27 +206,33 @@ def _power_lines(run: Run, cases: Sequence[Case]) -> list[str]:
     baseline = run.baseline
     if baseline is None:
         return []
-    head = baseline.name
+    name = baseline.name
+    head = name
     if baseline.limit:
-        head = f"the report of {baseline.name} cannot be extended: {baseline.limit}"
+        head = f"the report of {name} cannot be extended: {baseline.limit}"
     elif baseline.path is not None:
         extended = "its checkpoint answers the samples that are missing" if baseline.checkpoint else "it is complete"
-        head = f"the report of {baseline.name}; {extended}"
-    names: dict[str, list[str]] = {}
+        head = f"the report of {name}; {extended}"
+    places: dict[str, list[str]] = {}
     for panel in build_panels(run.thresholds, run.scope(cases)).values():
         for comparison in panel.comparisons:
             # The samples of its cases may not fit at this length.
             queue, hypothesis = panel.paired_queue(comparison), comparison.hypothesis
-            if not queue.refs or not isinstance(hypothesis, NonInferiority):
-                continue
-            about = comparison.gate or ("" if panel.family == RULER else panel.family)
-            place = f"{about} {format_length(panel.length)}".strip()
-            names.setdefault(_detects(run, panel, hypothesis, queue, baseline), []).append(place)
-    lines = [f"{', '.join(places)}: {text}" for text, places in names.items()]
+            if queue.refs and isinstance(hypothesis, NonInferiority):
+                text = _detects(run, panel, hypothesis, queue, baseline)
+                places.setdefault(text, []).append(_place(panel, comparison))
+    lines = [f"{', '.join(names)}: {text}" for text, names in places.items()]
     if baseline.differences is not None:
         is_same = run.checkpoint.fingerprint == baseline.fingerprint
         lines.append(difference_text(baseline.differences, is_same=is_same))
-    return [f"{'baseline':<{INDENT}}{head}", *(f"{'':<{INDENT}}{line}" for line in lines)]
+    indent = " " * INDENT
+    return [f"{'baseline':<{INDENT}}{head}", *(indent + line for line in lines)]
+
+
+def _place(panel: Panel, comparison: Comparison) -> str:
+    about = comparison.gate or panel.family
+    length = format_length(panel.length)
+    return length if about == RULER else f"{about} {length}"
 
 
 def _detects(run: Run, panel: Panel, hypothesis: NonInferiority, queue: ClusteredQueue, baseline: Baseline) -> str:
@@ -227,18 +245,20 @@ def _detects(run: Run, panel: Panel, hypothesis: NonInferiority, queue: Clustere
     if available < planned and not can_rule_out(hypothesis, queue, available):
         allowed = to_points(hypothesis.allowed(1.0))
         return f"too few pairs for a loss of {allowed:g} points: {text}"
-    confirmation = hypothesis.confirmation
-    if confirmation is None or (loss is not None and loss <= LARGE_LOSS):
+    confirmation, is_small = hypothesis.confirmation, loss is not None and loss <= LARGE_LOSS
+    if confirmation is None or is_small:
         return text if known == available else f"{text}; {known:,} are known"
     below = f"below {to_points(loss):.0f} points " if loss else ""
+    samples, haystacks = _needed_samples(panel, queue, confirmation), queue.unit_count(available)
+    return f"TOO FEW: on {haystacks} haystacks no loss {below}can be shown for the model; give --samples {samples}"
+
+
+def _needed_samples(panel: Panel, queue: ClusteredQueue, confirmation: ErrorShares) -> int:
+    """Return at least twice the samples of the largest case, and as many as a loss on every haystack takes."""
     cases = {ref.case_id for ref in queue.refs}
     needed = math.ceil(fewest_units(confirmation) / len(cases))
-    twice = 2 * max(case.samples for case in panel.cases.values())
-    haystacks = queue.unit_count(available)
-    return (
-        f"TOO FEW: on {haystacks} haystacks no loss {below}can be shown for the model; "
-        f"give --samples {max(needed, twice)}"
-    )
+    largest = max(case.samples for case in panel.cases.values())
+    return max(needed, 2 * largest)
 
 
 def _known_pairs(run: Run, panel: Panel, queue: ClusteredQueue, baseline: Baseline) -> int:

@@ -81,23 +81,31 @@ def _last_line(reporter: Any, pytests_parts: list[Part], pytests_colour: str) ->
     if INTERRUPTION in config.stash:
         parts.append(_part(config.stash[INTERRUPTION], "yellow"))
     # The counts of cases and groups of this suite.
-    keys = [key for key in stats if key in CASE_COLOURS or key.partition(": ")[0] in GROUPS]
-    own = [f"{len(stats[key])} {key}" for key in keys]
-    parts += [_part(f"{len(stats[key])} {key}", colour) for key, colour in CASE_COLOURS.items() if key in stats]
-    parts += [part for part in pytests_parts if part[0] not in own and not part[0].startswith("no tests")]
+    own = []
+    for key, reports in stats.items():
+        if key in CASE_COLOURS or key.partition(": ")[0] in GROUPS:
+            own.append(f"{len(reports)} {key}")
+    for key, colour in CASE_COLOURS.items():
+        if key in stats:
+            parts.append(_part(f"{len(stats[key])} {key}", colour))
+    for text, markup in pytests_parts:
+        if text not in own and not text.startswith("no tests"):
+            parts.append((text, markup))
     for group in GROUPS:
         parts += _group_parts(stats, f"{group}: ")
     if not parts:
         return [_part("nothing was measured", "yellow")], "yellow"
+    main_colour = _main_colour(parts, is_open="gates: undecided" in stats)
+    return [(text, markup | {"bold": main_colour in markup}) for text, markup in parts], main_colour
+
+
+def _main_colour(parts: list[Part], *, is_open: bool) -> str:
     colours: set[str] = set()
     for _, markup in parts:
         colours |= {name for name, is_set in markup.items() if is_set}
-    main_colour = "yellow"
     if "red" in colours:
-        main_colour = "red"
-    elif "green" in colours and "gates: undecided" not in stats:
-        main_colour = "green"
-    return [(text, markup | {"bold": main_colour in markup}) for text, markup in parts], main_colour
+        return "red"
+    return "green" if "green" in colours and not is_open else "yellow"
 
 
 def _group_parts(stats: Mapping[str, Any], prefix: str) -> list[Part]:
@@ -127,16 +135,21 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatu
 
 def _nothing_selected(config: pytest.Config) -> str:
     run, keyword, markers = config.stash[RUN], config.option.keyword, config.option.markexpr
-    options = [f"{flag} {value!r}" for flag, value in (("-k", keyword), ("-m", markers)) if value]
-    given = " and ".join(options) or "the command line"
+    options = []
+    if keyword:
+        options.append(f"-k {keyword!r}")
+    if markers:
+        options.append(f"-m {markers!r}")
+    given, cases = " and ".join(options) or "the command line", run.available
     names: set[str] = set()
-    for case in run.available:
+    for case in cases:
         names |= {case.task, case.category, format_length(case.length)}
-    words = re.findall(r"\w+", f"{keyword} {markers}")
-    misspelt = [word for word in words if word not in names and get_close_matches(word, names)]
-    near = f"{known_names(misspelt[0], names)} " if misspelt else ""
+    near = ""
+    for word in re.findall(r"\w+", f"{keyword} {markers}"):
+        if not near and word not in names and get_close_matches(word, names):
+            near = f"{known_names(word, names)} "
     return (
-        f"nothing selected: {given} matches none of the {len(run.available)} cases and {len(run.named_gates)} gates; "
+        f"nothing selected: {given} matches none of the {len(cases)} cases and {len(run.named_gates)} gates; "
         f"{near}add --collect-only -q to list the ids of cases"
     )
 

@@ -17,6 +17,10 @@ from longctx.plugins.verdicts.regression import PanelPairs, by_gate, decide_toge
 
 # By comparison of a panel, the next look at all panels together.
 PanelLooks = Mapping[Comparison, SharedLook]
+Keys = Mapping[SampleRef, str]
+"""The journal keys of samples."""
+Inputs = tuple[object, ...]
+"""All that the status of a panel depends on."""
 # The largest number of a case's samples whose answers are shown beside the baseline's because the scores differ.
 MOST_FLIPPED = 100
 ANSWER_CHARACTERS = 2000
@@ -40,25 +44,30 @@ class PanelState:
         scope = run.scope(selected, self.executions)
         self.panels = build_panels(run.thresholds, scope)
         self._likelihood_rules = build_rules(run.thresholds, scope, self.panels)
-        self._keys: dict[PanelKey, Mapping[SampleRef, str]] = {}
-        self._likelihood_keys: dict[PanelKey, Mapping[SampleRef, str]] = {}
+        self._keys: dict[PanelKey, Keys] = {}
+        self._likelihood_keys: dict[PanelKey, Keys] = {}
         for place, panel in self.panels.items():
-            keys, gold_keys = dict[SampleRef, str](), dict[SampleRef, str]()
-            for ref in panel.order:
-                case = panel.cases[ref.case_id]
-                key = keys[ref] = run.key(case, ref.sample_index)
-                if case.has_gold and run.options.signal != "answers":
-                    gold_keys[ref] = likelihood_key(key)
-            self._keys[place], self._likelihood_keys[place] = keys, gold_keys
+            self._keys[place], self._likelihood_keys[place] = self._keys_of(panel)
         # A waiting worker calls `status` of every panel again and again, mostly without a new result in between.
-        self._statuses: dict[tuple[object, ...], tuple[tuple[object, ...], PanelStatus]] = {}
+        self._statuses: dict[Inputs, tuple[Inputs, PanelStatus]] = {}
         self._looks: tuple[list[PanelStatus], Mapping[PanelKey, PanelLooks]] | None = None
+
+    def _keys_of(self, panel: Panel) -> tuple[Keys, Keys]:
+        """Return the journal keys of the answers to all samples of a panel, and of the likelihoods that are read."""
+        keys, gold_keys = {}, {}
+        reads_likelihoods = self.run.options.signal != "answers"
+        for ref in panel.order:
+            case = panel.cases[ref.case_id]
+            key = keys[ref] = self.run.key(case, ref.sample_index)
+            if reads_likelihoods and case.has_gold:
+                gold_keys[ref] = likelihood_key(key)
+        return keys, gold_keys
 
     @property
     def executions(self) -> dict[str, Mapping[str, str]]:
         return {role: journal.subject.execution for role, journal in self.journals.items()}
 
-    def keys(self, panel: Panel) -> Mapping[SampleRef, str]:
+    def keys(self, panel: Panel) -> Keys:
         return self._keys[panel.family, panel.length]
 
     def refresh(self, *, thorough: bool = False) -> None:
@@ -71,7 +80,7 @@ class PanelState:
         entries = self.journals[role].entries
         return {sample: entries[key].score for sample, key in self.keys(panel).items() if key in entries}
 
-    def likelihood_keys(self, panel: Panel) -> Mapping[SampleRef, str]:
+    def likelihood_keys(self, panel: Panel) -> Keys:
         """Return the journal keys of the likelihoods of the panel's gold answers; none for a run of answers alone."""
         return self._likelihood_keys[panel.family, panel.length]
 
@@ -192,22 +201,20 @@ class PanelState:
     def result(self, case: Case, panel: Panel, status: PanelStatus) -> CaseResult:
         """Return the case's part of the samples that the panel's evidence rests on, with the baseline's answers."""
         keys = [self.keys(panel)[ref] for ref in panel.queue({case.id}).refs]
-        counted, paired = status.evidence_counts.get(case.id, 0), status.paired_counts.get(case.id, 0)
-        outcomes = self._outcomes("model", keys[:counted])
-        others = self._outcomes("baseline", keys[:paired])
-        changed = [other for one, other in zip(outcomes, others, strict=False) if one.score.value != other.score.value]
-        flipped = {other.index: other for other in changed[:MOST_FLIPPED]}
-        answers = []
-        for other in flipped.values():
-            text = other.generation.text[:ANSWER_CHARACTERS]
-            answers.append(BaselineAnswer(index=other.index, text=text, failure=other.score.failure))
+        outcomes = self._outcomes("model", keys[: status.evidence_counts.get(case.id, 0)])
+        others = self._outcomes("baseline", keys[: status.paired_counts.get(case.id, 0)])
+        flipped: dict[int, Outcome] = {}
+        for outcome, other in zip(outcomes, others, strict=False):
+            if outcome.score.value != other.score.value and len(flipped) < MOST_FLIPPED:
+                flipped[other.index] = other
+        with_excerpts = [_with_excerpt(outcome, flipped.get(outcome.index)) for outcome in outcomes]
         return CaseResult(
             case=case,
-            outcomes=tuple(_with_excerpt(outcome, flipped.get(outcome.index)) for outcome in outcomes),
+            outcomes=tuple(with_excerpts),
             seconds=sum(outcome.generation.seconds for outcome in outcomes),
             baseline=tuple(other.score.value for other in others),
             baseline_endings=tuple(other.generation.has_ended for other in others),
-            flipped=tuple(answers),
+            flipped=tuple(map(_shown_answer, flipped.values())),
         )
 
     def _outcomes(self, role: ModelRole, keys: Sequence[str]) -> list[Outcome]:
@@ -219,3 +226,8 @@ def _with_excerpt(outcome: Outcome, other: Outcome | None) -> Outcome:
     if other is None or outcome.excerpt is not None:
         return outcome
     return msgspec.structs.replace(outcome, excerpt=other.excerpt)
+
+
+def _shown_answer(outcome: Outcome) -> BaselineAnswer:
+    text = outcome.generation.text[:ANSWER_CHARACTERS]
+    return BaselineAnswer(index=outcome.index, text=text, failure=outcome.score.failure)

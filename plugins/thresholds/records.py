@@ -176,17 +176,20 @@ def doubtful_units(thresholds: Thresholds) -> list[str]:
 
     Nearly all models exceed them. A gain in nats is no score.
     """
-    scores = {f"gate {gate.name!r}: above": gate.above for gate in thresholds.gates if gate.measure != "gain"}
-    scores |= {f"[floor]: {task}": floor for task, floor in thresholds.floors.items()}
-    lines = []
+    scores: dict[str, float] = {}
+    lines, short = [], []
+    for gate in thresholds.gates:
+        if gate.measure != "gain" and gate.above is not None:
+            scores[f"gate {gate.name!r}: above"] = gate.above
+        if gate.at_least is not None and gate.at_least < SHORTEST:
+            short.append(f"gate {gate.name!r}: at_least is {gate.at_least} tokens; {gate.at_least}k may be meant")
+    for task, floor in thresholds.floors.items():
+        scores[f"[floor]: {task}"] = floor
     for place, score in scores.items():
-        if score is not None and 0 < score <= LARGEST_SHARE:
+        if 0 < score <= LARGEST_SHARE:
             meant = min(100, 100 * score)
             lines.append(f"{place} is {score:g}, but scores run from 0 to 100; {meant:g} may be meant")
-    for gate in thresholds.gates:
-        if gate.at_least is not None and gate.at_least < SHORTEST:
-            lines.append(f"gate {gate.name!r}: at_least is {gate.at_least} tokens; {gate.at_least}k may be meant")
-    return lines
+    return [*lines, *short]
 
 
 # The description of a type completes "write ..." in an error.
@@ -416,9 +419,9 @@ def _references(values: Any) -> dict[str, Reference]:
     references = {}
     for kind, scores in tables.items():
         table = _converted(scores, _Reference, f"[reference.{kind}]")
-        references[kind] = Reference(
-            source=table.source, texts=table.texts, scores={name: getattr(table, name) for name in ("mean", *ASPECTS)}
-        )
+        values = msgspec.structs.asdict(table)
+        source, texts = values.pop("source"), values.pop("texts")
+        references[kind] = Reference(source=source, texts=texts, scores=values)
     return references
 
 
@@ -433,31 +436,35 @@ def _gate(values: Mapping[str, Any], known_tasks: Mapping[str, str]) -> Gate:
         raise ValueError(f"{place}: kind {kind!r} has no key {key!r}; it is one of {', '.join(kinds)}")
     given = msgspec.structs.asdict(_converted(values, GATE_TABLES[kind], place))
     try:
-        if not given["name"].strip() or visible_line(given["name"]) != given["name"]:
-            raise ValueError("its name is empty or has invisible characters; write a name that can be printed")
-        tasks, above = _tasks(given, known_tasks), given.get("above")
-        lengths, at_least = given.get("lengths"), given.get("at_least")
-        if "measure" in given and given["above"] > LARGEST_MEASURES[given["measure"]]:
-            raise ValueError(f"above is {above:g}; write a number from 0 to {LARGEST_MEASURES[given['measure']]:g}")
-        if given["name"].split()[0] in COMPARED_KINDS:
-            raise ValueError("its name is that of the comparison of all cases; write another one")
-        if kind == "regression" and (given["drop"] is None) == (given["relative_drop"] is None):
-            raise ValueError("give drop, in points, or relative_drop, in percent of the baseline's mean")
-        selection = "a list of tasks" if given.get("tasks") else "a category" if given.get("category") else ""
-        if above == "reference" and selection:
-            raise ValueError(f"above = 'reference' has no score for {selection}; write a number")
-        if lengths is not None and not lengths:
-            raise ValueError("lengths is empty; name at least one, or leave it out for every tested length")
-        same = {key: value for key, value in given.items() if key not in ("tasks", "lengths", "at_least", "weights")}
-        return Gate(**same | {
-            "tasks": tasks,
-            "above": None if above == "reference" else above,
-            "lengths": tuple(_length("lengths", length) for length in lengths or ()),
-            "at_least": None if at_least in (None, "claimed") else _length("at_least", at_least),
-            "rising": given.get("weights") == "rising",
-        })  # fmt: skip
+        return _checked_gate(given, _tasks(given, known_tasks))
     except ValueError as error:
         raise ValueError(f"{place}: {error}") from error
+
+
+def _checked_gate(given: dict[str, Any], tasks: tuple[str, ...]) -> Gate:
+    """Return the gate of a table with these tasks; raise ValueError for keys that contradict each other."""
+    name, above, measure = given["name"], given.get("above"), given.get("measure")
+    if not name.strip() or visible_line(name) != name:
+        raise ValueError("its name is empty or has invisible characters; write a name that can be printed")
+    if measure is not None and above is not None and above > LARGEST_MEASURES[measure]:
+        raise ValueError(f"above is {above:g}; write a number from 0 to {LARGEST_MEASURES[measure]:g}")
+    if name.split()[0] in COMPARED_KINDS:
+        raise ValueError("its name is that of the comparison of all cases; write another one")
+    if given["kind"] == "regression" and (given["drop"] is None) == (given["relative_drop"] is None):
+        raise ValueError("give drop, in points, or relative_drop, in percent of the baseline's mean")
+    if above == "reference":
+        given["above"] = None
+        selection = "a list of tasks" if tasks else "a category" if given.get("category") else ""
+        if selection:
+            raise ValueError(f"above = 'reference' has no score for {selection}; write a number")
+    lengths, at_least = given.pop("lengths", None), given.pop("at_least", None)
+    if lengths is not None and not lengths:
+        raise ValueError("lengths is empty; name at least one, or leave it out for every tested length")
+    given["lengths"] = tuple(_length("lengths", length) for length in lengths or ())
+    given["rising"] = given.pop("weights", None) == "rising"
+    if at_least not in (None, "claimed"):
+        given["at_least"] = _length("at_least", at_least)
+    return Gate(**given | {"tasks": tasks})
 
 
 def _tasks(given: Mapping[str, Any], known_tasks: Mapping[str, str]) -> tuple[str, ...]:
