@@ -56,21 +56,21 @@ class ClusteredQueue:
     def __init__(self, refs: Sequence[SampleRef], cases: Mapping[str, Case], *, is_uniform: bool = False):
         self.refs = tuple(refs)
         self._cases = cases
-        grouped = groupby(refs, key=lambda ref: cluster_of(ref, cases))
-        self.clusters = tuple(tuple(group) for _, group in grouped)
-        self._case_of = [cluster[0].case_id for cluster in self.clusters]
-        case_sizes = Counter(self._case_of)
-        smallest = min(case_sizes.values(), default=1)
-        self.scale = len(self.clusters) / (len(case_sizes) * smallest) if case_sizes else 1.0
         self._is_uniform = is_uniform
-        self._weights = {case_id: smallest / size for case_id, size in case_sizes.items()}
+        clusters = groupby(refs, key=lambda ref: cluster_of(ref, cases))
+        self.clusters = tuple(tuple(refs) for _, refs in clusters)
+        self._case_of = [cluster[0].case_id for cluster in self.clusters]
+        sizes = Counter(self._case_of)
+        smallest = min(sizes.values(), default=1)
+        self.scale = len(self.clusters) / (len(sizes) * smallest) if sizes else 1.0
+        self._weights = {case_id: smallest / size for case_id, size in sizes.items()}
         self._ends = (0, *accumulate(map(len, self.clusters)))
-        # The length of the shortest prefix, in clusters, that has a cluster of every case.
-        firsts = [self._case_of.index(case_id) for case_id in case_sizes]
+        firsts = map(self._case_of.index, sizes)
         self.covering_clusters = 1 + max(firsts, default=0)
-        # The number of clusters before which no verdict is reached.
-        fewest = MIN_CLUSTERS if len(case_sizes) > 1 else MIN_CLUSTERS_ONE_CASE
+        """The length of the shortest prefix, in clusters, that has a cluster of every case."""
+        fewest = MIN_CLUSTERS if len(sizes) > 1 else MIN_CLUSTERS_ONE_CASE
         self.min_clusters = max(self.covering_clusters, fewest)
+        """The number of clusters before which no verdict is reached."""
 
     @cached_property
     def strata(self) -> Strata:

@@ -105,14 +105,16 @@ class Strata:
 
         It is the mean of the strata's means; a stratum without a draw is taken to be like all others together.
         """
-        if self.weights.size == 1:
+        count = self.weights.size
+        if count == 1:
             return math.fsum(values) / values.size
         scores = values / self.largest_values[: values.size]
         drawn = self.stratum[: values.size]
-        counts = np.bincount(drawn, minlength=self.weights.size)
-        sums = np.bincount(drawn, scores, minlength=self.weights.size)
+        counts = np.bincount(drawn, minlength=count)
+        sums = np.bincount(drawn, scores, minlength=count)
         means = np.where(counts > 0, sums / np.maximum(counts, 1), scores.mean())
-        return float((np.bincount(self.stratum) * self.weights * means).sum() / self.population)
+        total = np.bincount(self.stratum) * self.weights * means
+        return float(total.sum() / self.population)
 
 
 class LevelBets:
@@ -137,20 +139,23 @@ class LevelBets:
     """
 
     def __init__(self, values: Floats, strata: Strata, *, shares: Floats = SHARES):
-        # NaN is outside too, because it compares as false. A weighted mean may exceed 1 by rounding.
         largest = strata.largest_values[: values.size]
-        outside = values[~((values >= -TIE_TOLERANCE) & (values <= largest + TIE_TOLERANCE))]
-        if outside.size:
-            raise ValueError(f"{float(outside[0])!r} among the scores: they run from 0 to the weight of their stratum")
+        # NaN is outside too, because it compares as false. A weighted mean may exceed 1 by rounding.
+        is_inside = (values >= -TIE_TOLERANCE) & (values <= largest + TIE_TOLERANCE)
+        if not is_inside.all():
+            outside = float(values[~is_inside][0])
+            raise ValueError(f"{outside!r} among the scores: they run from 0 to the weight of their stratum")
         # A mean of at least m is a mean of at most `largest_mean` - m of the distances to the largest values.
         self._values = np.stack([values, largest - values])
-        bets = [] if strata.weights.size == 1 else [_predicted_bets(values, strata)]
+        bets = []
+        if strata.weights.size > 1:
+            bets.append(_predicted_bets(values, strata))
         if strata.has_equal_rates:
             # Values without a prediction; with other rates they would vary as the importance of their strata does.
             bets.append((self._values, np.zeros_like(self._values)))
+        payoffs, offsets = zip(*bets, strict=True)
         # Shape (e-processes, 2, draws).
-        self._payoffs = np.stack([payoffs for payoffs, _ in bets])
-        self._offsets = np.stack([offsets for _, offsets in bets])
+        self._payoffs, self._offsets = np.stack(payoffs), np.stack(offsets)
         self._population = strata.population
         self._largest_mean = strata.largest_mean
         self._shares = shares
@@ -161,16 +166,17 @@ class LevelBets:
         The result has shape (2, draws), with +inf from the draw on that makes the null hypothesis impossible. A level
         below 0 or above the largest possible mean is moved there: beyond, a null hypothesis would be refuted at once.
         """
-        nulls = np.array([[max(0.0, low)], [max(0.0, self._largest_mean - high)]])
-        sums = self._values.cumsum(axis=-1)
-        drawn = np.arange(sums.shape[-1])
-        left_over = self._population * nulls - (sums - self._values)
-        expected = left_over / (self._population - drawn) + self._offsets
+        not_above, not_below = max(0.0, low), max(0.0, self._largest_mean - high)
+        nulls = np.array([[not_above], [not_below]])
+        total, sums = self._population * nulls, self._values.cumsum(axis=-1)
+        left = self._population - np.arange(sums.shape[-1])
+        sums_before = sums - self._values
+        expected = (total - sums_before) / left + self._offsets
         # The lower bound avoids a division by zero; raising what is expected only lowers the evidence.
         gains = self._payoffs / np.maximum(expected, TIE_TOLERANCE) - 1
         logs = _log_capital(gains, self._shares)
-        mean_log = np.logaddexp.reduce(logs, axis=0) - np.log(len(logs))
-        impossible = sums > self._population * (nulls + TIE_TOLERANCE)
+        mean_log = np.logaddexp.reduce(logs, axis=0) - math.log(len(logs))
+        impossible = sums > total + self._population * TIE_TOLERANCE
         return np.where(impossible, np.inf, mean_log)
 
 
@@ -179,16 +185,17 @@ def _predicted_bets(values: Floats, strata: Strata) -> tuple[Floats, Floats]:
 
     An offset is by how much the largest expectation of a payoff exceeds the mean of the values left.
     """
-    draws = values.size
-    importance, shares, weights = strata.importance[:draws], strata.shares[:draws], strata.weights
+    draws, weights = values.size, strata.weights
+    importance, shares = strata.importance[:draws], strata.shares[:draws]
     predicted = _means_before(values, strata)
     # Importance is 0 where no element is left; any bound of at least 0 is safe there.
-    upper = (importance * predicted).max(axis=-1, initial=0.0)
-    lower = (importance * (weights - predicted)).max(axis=-1, initial=0.0)
+    highest, lowest = importance * predicted, importance * (weights - predicted)
+    upper, lower = highest.max(axis=-1, initial=0.0), lowest.max(axis=-1, initial=0.0)
     own = np.arange(draws), strata.stratum[:draws]
     residuals = importance[own] * (values - predicted[own])
     expected = (shares * predicted).sum(axis=-1)
-    offsets = np.stack([upper - expected, lower + expected - shares @ weights])
+    expected_distance = shares @ weights - expected
+    offsets = np.stack([upper - expected, lower - expected_distance])
     # Rounding must not make a payoff of 0 negative.
     payoffs = np.maximum([upper + residuals, lower - residuals], 0.0)
     return payoffs, offsets

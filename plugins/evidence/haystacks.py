@@ -97,12 +97,15 @@ def model_mean(strata: Iterable[Stratum]) -> ModelMean | None:
 
 def _haystack_sums(cases: Sequence[CaseValues]) -> tuple[Floats, Floats]:
     """Return by haystack the sum of the residuals, each divided by the size of its case, and that of the values."""
-    _, numbers = np.unique(np.concatenate([own for _, own in cases]), return_inverse=True)
-    parts = [(values - values.mean()) / values.size for values, _ in cases]
-    shares = [values / values.size for values, _ in cases]
-    residuals = np.bincount(numbers, weights=np.concatenate(parts))
-    totals = np.bincount(numbers, weights=np.concatenate(shares))
-    return residuals.astype(np.float64), totals.astype(np.float64)
+    residuals, shares, haystacks = [], [], []
+    for values, own in cases:
+        residuals.append((values - values.mean()) / values.size)
+        shares.append(values / values.size)
+        haystacks.append(own)
+    _, numbers = np.unique(np.concatenate(haystacks), return_inverse=True)
+    of_residuals = np.bincount(numbers, np.concatenate(residuals))
+    of_values = np.bincount(numbers, np.concatenate(shares))
+    return of_residuals.astype(np.float64), of_values.astype(np.float64)
 
 
 def _unit(changed: Floats, cases: int, size: float) -> float:
@@ -254,9 +257,10 @@ def correlation(cases: Iterable[CaseValues]) -> HaystackCorrelation | None:
 def _variance_parts(values: Floats, own: Ints) -> tuple[float, float, float, float, float]:
     """Return the sums of squares between and within the haystacks of a case, their degrees of freedom, and the size."""
     _, numbers, sizes = np.unique(own, return_inverse=True, return_counts=True)
-    means = np.bincount(numbers, weights=values) / sizes
+    means = np.bincount(numbers, values) / sizes
     between = sizes * (means - values.mean()) ** 2
     within = (values - means[numbers]) ** 2
     count, haystacks = values.size, len(sizes)
-    uneven = count - (sizes**2).sum() / count
+    squares = (sizes**2).sum()
+    uneven = count - squares / count
     return between.sum(), within.sum(), haystacks - 1, count - haystacks, uneven

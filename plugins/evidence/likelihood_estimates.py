@@ -51,7 +51,8 @@ def finished_clusters(queue: ClusteredQueue, known: Likelihoods) -> int:
 
 def difference_means(queue: ClusteredQueue, known: Likelihoods, value: Value, stop: int | None = None) -> Floats:
     """Return the weighted means of the first clusters' differences, clipped and divided by the clip: -1 to 1."""
-    return queue.weighted_means({ref: _clipped(value(item)) / DIFFERENCE_CLIP for ref, item in known.items()}, stop)
+    shares = {ref: _share(value(item)) for ref, item in known.items()}
+    return queue.weighted_means(shares, stop)
 
 
 def estimates(queue: ClusteredQueue, known: Likelihoods, *, alpha: float) -> CaseLikelihood | None:
@@ -65,10 +66,10 @@ def estimates(queue: ClusteredQueue, known: Likelihoods, *, alpha: float) -> Cas
     used = {ref: known[ref] for ref in queue.refs[: queue.sample_count(clusters)]}
 
     def loss(value: Value) -> MeanEstimate:
-        shares = queue.weighted_means({ref: min(value(item), NLL_CLIP) / NLL_CLIP for ref, item in used.items()})
+        shares = {ref: min(value(item), NLL_CLIP) / NLL_CLIP for ref, item in used.items()}
         return _estimate(queue, shares, alpha, NLL_CLIP)
 
-    greedy = queue.weighted_means({ref: float(item.full.is_greedy) for ref, item in used.items()})
+    greedy = {ref: float(item.full.is_greedy) for ref, item in used.items()}
     gains = difference_means(queue, used, gain_of)
     gains_after_first = difference_means(queue, used, _gain_after_first)
     return CaseLikelihood(
@@ -92,21 +93,22 @@ def change(
 ) -> LikelihoodChanges | None:
     """Return the differences on the finished clusters that the two models share; None without any."""
 
+    both = known.keys() & baseline.keys()
+
     def differences(value: Value) -> Floats:
-        pairs = {}
-        for ref in known.keys() & baseline.keys():
-            difference = value(known[ref]) - value(baseline[ref])
-            pairs[ref] = _clipped(difference) / DIFFERENCE_CLIP
-        return queue.weighted_means(pairs)
+        shares = {ref: _share(value(known[ref]) - value(baseline[ref])) for ref in both}
+        return queue.weighted_means(shares)
 
     nll = differences(lambda item: item.full.nll)
     if not nll.size:
         return None
-    of_model = model_mean([[(nll, queue.units[: nll.size])]])
+    error, estimate = None, model_mean([[(nll, queue.units[: nll.size])]])
+    if estimate is not None:
+        error = DIFFERENCE_CLIP * queue.scale * math.sqrt(estimate.variance)
     return LikelihoodChanges(
         pairs=len(nll),
         nll=_panel_difference(queue, nll, alpha),
-        nll_error=None if of_model is None else DIFFERENCE_CLIP * queue.scale * math.sqrt(of_model.variance),
+        nll_error=error,
         gain=_panel_difference(queue, differences(gain_of), alpha),
         evidence=_panel_difference(queue, differences(lambda item: item.evidence.nll), alpha),
     )
@@ -121,12 +123,12 @@ def margin_estimate(queue: ClusteredQueue, known: Likelihoods, *, clusters: int,
     for place, cluster in enumerate(queue.clusters[:clusters]):
         margins = []
         for ref in cluster:
-            foil = known[ref].foil
-            if foil is not None:
-                margins.append(_clipped(foil.nll - known[ref].full.nll))
+            item = known[ref]
+            if item.foil is not None:
+                margins.append(_share(item.foil.nll - item.full.nll))
         if margins:
             places.append(place)
-            means.append(math.fsum(margins) / len(margins) / DIFFERENCE_CLIP)
+            means.append(math.fsum(margins) / len(margins))
             cases.add(cluster[0].case_id)
     if not means:
         return None
@@ -137,11 +139,9 @@ def margin_estimate(queue: ClusteredQueue, known: Likelihoods, *, clusters: int,
 def _difference(means: Floats, strata: Strata, units: Ints, alpha: float, *, scale: float = 1.0) -> MeanEstimate:
     """Return the mean, in nats, of differences from -1 to 1."""
     low, high = stratified_interval((means + 1) / 2, strata, alpha=alpha)
-    estimate = MeanEstimate(
-        mean=math.fsum(means) / len(means),
-        interval=(2 * low - 1, 2 * high - 1),
-        model_interval=mean_interval(means, units, alpha=alpha),
-    )
+    mean, planned = math.fsum(means) / len(means), (2 * low - 1, 2 * high - 1)
+    of_model = mean_interval(means, units, alpha=alpha)
+    estimate = MeanEstimate(mean=mean, interval=planned, model_interval=of_model)
     return _in_unit(estimate, DIFFERENCE_CLIP, scale=scale, least=-1.0)
 
 
@@ -149,8 +149,9 @@ def _panel_difference(queue: ClusteredQueue, means: Floats, alpha: float) -> Mea
     return _difference(means, queue.drawn_strata, queue.units[: means.size], alpha, scale=queue.scale)
 
 
-def _estimate(queue: ClusteredQueue, shares: Floats, alpha: float, most: float) -> MeanEstimate:
+def _estimate(queue: ClusteredQueue, scores: Mapping[SampleRef, float], alpha: float, most: float) -> MeanEstimate:
     """Return the mean of values from 0 to `most`, given as shares of it."""
+    shares = queue.weighted_means(scores)
     estimate = MeanEstimate(
         mean=math.fsum(shares) / len(shares),
         interval=stratified_interval(shares, queue.drawn_strata, alpha=alpha),
@@ -179,16 +180,18 @@ def recovery_estimate(
     """
     if not gains.size or _panel_difference(queue, evidence_gains, alpha).low <= LEAST_EVIDENCE_GAIN:
         return None
-    ratio = math.fsum(gains) / math.fsum(evidence_gains)
+    ratio, needed = math.fsum(gains) / math.fsum(evidence_gains), math.log(2 / alpha)
+    strata, units = queue.drawn_strata, queue.units[: gains.size]
 
     def is_refuted(candidate: float) -> tuple[bool, bool]:
-        values = (recovery_differences(gains, evidence_gains, candidate) + 1) / 2
-        low, high = LevelBets(values, queue.drawn_strata).log_evidence(0.5, 0.5).max(axis=-1) >= math.log(2 / alpha)
-        return bool(low), bool(high)
+        values = recovery_differences(gains, evidence_gains, candidate)
+        evidence = LevelBets((values + 1) / 2, strata).log_evidence(0.5, 0.5)
+        low, high = evidence.max(axis=-1).tolist()
+        return low >= needed, high >= needed
 
     def is_refuted_of_model(candidate: float) -> tuple[bool, bool]:
         values = recovery_differences(gains, evidence_gains, candidate)
-        low, high = mean_interval(values, queue.units[: values.size], alpha=alpha)
+        low, high = mean_interval(values, units, alpha=alpha)
         return low > 0, high < 0
 
     planned, of_model = _ratio_bounds(is_refuted, ratio), _ratio_bounds(is_refuted_of_model, ratio)
@@ -219,8 +222,9 @@ def _last_refuted(is_refuted: Callable[[float], bool], outer: float, inner: floa
     return outer
 
 
-def _clipped(value: float) -> float:
-    return min(max(value, -DIFFERENCE_CLIP), DIFFERENCE_CLIP)
+def _share(difference: float) -> float:
+    """Return a difference, clipped, as a share of the clip."""
+    return min(max(difference, -DIFFERENCE_CLIP), DIFFERENCE_CLIP) / DIFFERENCE_CLIP
 
 
 def _is_clipped(item: Likelihood) -> bool:

@@ -449,15 +449,18 @@ def _until_soonest(
     `stop` gets the samples up to there and a score to assume for the missing ones, and returns the number of clusters
     after which nothing more is needed.
     """
-    limit = queue.sample_count(analysis.clusters + ahead)
-    assumed = [stop(queue.refs[:limit], fill) for fill in (0.0, 1.0)]
-    ends = [end for end in assumed if end is not None]
+    refs, finished = queue.refs, analysis.clusters
+    limit = queue.sample_count(finished + ahead)
+    ends = []
+    for fill in (0.0, 1.0):
+        end = stop(refs[:limit], fill)
+        if end is not None:
+            ends.append(end)
     if not ends:
-        return queue.refs[:limit]
-    # Rounding differs with the length of an array, so a completion may decide on the finished clusters alone, which the
-    # analysis did not. At least one more cluster is needed, or no worker would get a sample.
-    needed = queue.sample_count(max(min(ends), analysis.clusters + 1))
-    return queue.refs[: needed + int(SPARE_SHARE * needed)]
+        return refs[:limit]
+    # Were the end among the finished clusters by rounding, no worker would get a sample.
+    needed = queue.sample_count(max(min(ends), finished + 1))
+    return refs[: needed + int(SPARE_SHARE * needed)]
 
 
 def detectable_panel_loss(hypothesis: NonInferiority, queue: ClusteredQueue, pairs: int) -> float | None:
@@ -478,8 +481,9 @@ def _panel_loss(hypothesis: NonInferiority, pairs: int, population: int, units: 
         return None
     least = 1 + bisect_left(range(1, pairs), True, key=is_failed)
     # The number of worse pairs is taken to be normal.
-    variance = least * (1 - least / pairs) * (1 - pairs / population)
-    return min(1.0, (least + POWER_QUANTILE * math.sqrt(variance)) / pairs)
+    share, unknown = least / pairs, 1 - pairs / population
+    deviation = math.sqrt(least * (1 - share) * unknown)
+    return min(1.0, (least + POWER_QUANTILE * deviation) / pairs)
 
 
 def _fails(hypothesis: NonInferiority, worse: int, pairs: int, population: int) -> bool:

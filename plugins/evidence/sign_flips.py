@@ -101,13 +101,13 @@ def _half_sums(steps: NDArray[np.int64]) -> Floats:
     total = int(steps.sum())
     size = 1 << total.bit_length()
     points = np.arange(size // 2 + 1)
-    angles = np.pi / size * points
+    angle = np.pi / size
     transform = np.ones(points.size)
     for value, count in zip(*np.unique(steps, return_counts=True), strict=True):
-        transform *= np.cos(value * angles) ** count
+        transform *= np.cos(value * (angle * points)) ** count
     # Whole turns are left out first, because large angles lose precision.
-    turns = np.exp(-1j * np.pi / size * np.fmod(float(total) * points, 2 * size))
-    distribution: Floats = np.fft.irfft(transform * turns, n=size)
+    turns = np.fmod(float(total) * points, 2 * size)
+    distribution: Floats = np.fft.irfft(transform * np.exp(-1j * angle * turns), n=size)
     return distribution
 
 
@@ -117,9 +117,10 @@ def bounded_p_value(sums: Floats, largest: Floats, flips: float = ASSUMED_FLIPS)
     It is Chernoff's bound for units whose pairs all flip together, the worst case, in either direction (Bennett 1962,
     "Probability inequalities for the sum of independent random variables").
     """
-    loss = -float(sums.sum())
+    loss, unit = -float(sums.sum()), float(largest.max())
     # Every stake gives a bound, so the best one of a grid is one.
-    stakes = np.geomspace(0.01, 50.0, STAKES)[:, np.newaxis] / float(largest.max())
-    growth = np.log1p(flips * (np.cosh(stakes * largest) - 1))
-    log_bounds = growth.sum(axis=1) - stakes[:, 0] * loss
+    stakes = np.geomspace(0.01, 50.0, STAKES) / unit
+    excess = np.cosh(stakes[:, np.newaxis] * largest) - 1
+    growth = np.log1p(flips * excess).sum(axis=1)
+    log_bounds = growth - stakes * loss
     return math.exp(min(0.0, log_bounds.min()))
