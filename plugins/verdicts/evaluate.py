@@ -63,11 +63,11 @@ class Measured:
     @property
     def baseline_scores(self) -> dict[SampleRef, float]:
         """The baseline's score of every sample that was compared."""
-        return {
-            SampleRef(result.case.id, outcome.index): score
-            for result in self.results.values()
-            for outcome, score in zip(result.outcomes, result.baseline, strict=False)
-        }
+        scores = {}
+        for case_id, result in self.results.items():
+            for outcome, score in zip(result.outcomes, result.baseline, strict=False):
+                scores[SampleRef(case_id, outcome.index)] = score
+        return scores
 
 
 class GateEvaluator:
@@ -79,10 +79,10 @@ class GateEvaluator:
         self.panels = build_panels(thresholds, measured.scope)
         # The scores, 0 to 1, of all samples of the panels.
         self.scores: dict[SampleRef, float] = {}
-        for result in measured.results.values():
+        for case_id, result in measured.results.items():
             if (result.case.family, result.case.length) in self.panels:
                 for outcome in result.outcomes:
-                    self.scores[SampleRef(result.case.id, outcome.index)] = outcome.score.value
+                    self.scores[SampleRef(case_id, outcome.index)] = outcome.score.value
         # Several gates rest on the same hypothesis.
         self._analyses: dict[tuple[PanelKey, Hypothesis], InterimAnalysis] = {}
 
@@ -135,23 +135,25 @@ class GateEvaluator:
         scope = self.measured.scope
         selected, tasks = scope.cases_at(length), scope.tasks_of(gate)
         cases = [selected[task] for task in tasks if task in selected]
-        verdict = replace(self.blank(gate, length), of=sum(len(case.planned) for case in cases))
-        problem = self.problem(cases)
+        missing = [task for task in tasks if task not in selected]
+        of = sum(len(case.planned) for case in cases)
+        verdict, problem = replace(self.blank(gate, length), of=of), self.problem(cases)
         if problem is not None:
             verdict = replace(verdict, verdict="error", because="error", detail=problem)
-        elif not cases or len(cases) < len(tasks):
-            missing = [task for task in tasks if task not in selected]
+        elif missing or not cases:
             verdict = replace(verdict, because="missing tasks", detail=first_task(missing))
         return verdict, cases
 
     def finding(self, gate: Gate, length: int) -> Verdict:
         """Return the result of a gate at one length."""
+        measured = self.measured
         verdict, cases = self.begin(gate, length)
-        results = [self.measured.results[case.id] for case in cases if case.id in self.measured.results]
-        verdict = replace(verdict, samples=sum(len(result.outcomes) for result in results))
-        if verdict.because != "error" and self.measured.scope.signal == "likelihood":
+        results = [measured.results[case.id] for case in cases if case.id in measured.results]
+        if verdict.because != "error" and measured.scope.signal == "likelihood":
             return replace(self.blank(gate, length), because="no answers")
-        return verdict if verdict.because is not None else self._measured_finding(gate, verdict, length, results)
+        if verdict.because is None:
+            return self._measured_finding(gate, verdict, length, results)
+        return replace(verdict, samples=sum(len(result.outcomes) for result in results))
 
     def analysis(self, panel: Panel, hypothesis: Hypothesis) -> InterimAnalysis:
         key = (panel.family, panel.length), hypothesis
@@ -176,18 +178,20 @@ class GateEvaluator:
         analysis = self.analysis(panel, hypothesis)
         samples, of = analysis.samples, analysis.planned_samples
         verdict = replace(verdict, verdict="undecided", because="too few samples", samples=samples, of=of)
-        means = [result.score for result in results]
-        if samples == 0 or any(mean is None for mean in means):
-            without = f"{sum(mean is None for mean in means) or len(means)} of {len(means)}"
-            return replace(verdict, detail=without)
-        mean = math.fsum(mean for mean in means if mean is not None) / len(means)
-        alpha = ESTIMATE_ALPHA if gate.is_estimate else self.interval_alpha(hypothesis.alpha)
-        if gate.kind == "weighted_average":
+        means = [result.score for result in results if result.score is not None]
+        if samples == 0 or len(means) < len(results):
+            without = len(results) - len(means) or len(results)
+            return replace(verdict, detail=f"{without} of {len(results)}")
+        mean, alpha = math.fsum(means) / len(means), self.interval_alpha(hypothesis.alpha)
+        if gate.is_estimate:
+            alpha = ESTIMATE_ALPHA
+        elif gate.kind == "weighted_average":
             # The interval of the average holds if those of all lengths do.
             alpha = (1 - self.thresholds.verdict.confidence) / len(scope.lengths) / scope.series
         queue = panel.queue(hypothesis.case_ids)
         values = queue.weighted_means(self.scores, analysis.clusters)
         planned = stratified_interval(values, queue.strata, alpha=alpha)
+        of_model = level_interval(queue.case_strata(values), alpha=alpha)
         if analysis.decision is not None:
             verdict = replace(verdict, verdict=analysis.decision.verdict, because=None)
         elif hypothesis.confirmation is not None and analysis.of_model is not None and samples == of:
@@ -197,7 +201,7 @@ class GateEvaluator:
             verdict,
             measured=to_points(mean),
             interval=_in_points(planned, mean, queue.scale),
-            model_interval=_in_points(level_interval(queue.case_strata(values), alpha=alpha), mean),
+            model_interval=_in_points(of_model, mean),
             confidence=1 - alpha,
             haystacks=queue.unit_count(len(values)),
             haystack_correlation=correlation(queue.values_by_case(values)),
@@ -206,39 +210,53 @@ class GateEvaluator:
 
     def _joined(self, gate: Gate, findings: Mapping[int, Verdict]) -> Verdict:
         """Return the verdict on all lengths, which has a reason if one of them leaves the gate without a result."""
-        samples = sum(finding.samples for finding in findings.values())
-        joined = replace(self.blank(gate, None), samples=samples, of=sum(finding.of for finding in findings.values()))
-        unmeasured = [finding for finding in findings.values() if finding.verdict in ("error", "not measured")]
+        blank, all_findings = self.blank(gate, None), tuple(findings.values())
+        samples = sum(finding.samples for finding in all_findings)
+        joined = replace(blank, samples=samples, of=sum(finding.of for finding in all_findings))
+        unmeasured = [finding for finding in all_findings if finding.verdict in ("error", "not measured")]
         if gate.kind == "effective_length":
-            required = float(self.measured.scope.required_length(gate))
             settled = settled_scores(findings)
             joined = replace(
-                joined, required=required, threshold=joined.required, by_length=tuple(findings.values()),
+                joined,
+                required=float(self.measured.scope.required_length(gate)),
+                threshold=blank.required,
+                by_length=all_findings,
                 measured=effective_length(settled, HALF) if settled else None,
-            )  # fmt: skip
+            )
         else:
-            unmeasured += [finding for finding in findings.values() if finding.measured is None]
+            unmeasured += [finding for finding in all_findings if finding.measured is None]
         # An error comes before a length that was not measured.
         first = min(unmeasured, key=lambda finding: finding.verdict, default=joined)
         return replace(joined, verdict=first.verdict, because=first.because, detail=first.detail)
 
     def _average_verdict(self, gate: Gate, findings: Mapping[int, Verdict], joined: Verdict) -> Verdict:
-        required = joined.required
-        scores = {length: finding.measured for length, finding in findings.items() if finding.measured is not None}
+        required, is_complete = joined.required, joined.samples == joined.of
+        scores: dict[int, float] = {}
+        planned, of_model = dict[int, Interval | None](), dict[int, Interval | None]()
+        for length, finding in findings.items():
+            planned[length], of_model[length] = finding.interval, finding.model_interval
+            if finding.measured is not None:
+                scores[length] = finding.measured
         value = weighted_average(scores, rising=gate.rising)
-        low, high = _average_interval({length: finding.interval for length, finding in findings.items()}, gate)
-        of_model = _average_interval({length: finding.model_interval for length, finding in findings.items()}, gate)
-        word: VerdictWord = "pass" if low > required else "fail" if high <= required else "undecided"
-        if joined.samples == joined.of:
+        low, high = _average_interval(planned, gate)
+        model_low, model_high = _average_interval(of_model, gate)
+        word: VerdictWord = "undecided"
+        if is_complete:
             word = "pass" if value > required + to_points(TIE_TOLERANCE) else "fail"
+        elif low > required or high <= required:
+            word = "pass" if low > required else "fail"
         because: Reason | None = "too few samples" if word == "undecided" else None
-        if word == "fail" and of_model[1] > required and fails_only_below(self.thresholds, self.measured.scope):
+        if word == "fail" and model_high > required and fails_only_below(self.thresholds, self.measured.scope):
             word, because = "undecided", "not shown"
-        confidence = self.thresholds.verdict.confidence
         return replace(
-            joined, verdict=word, because=because, measured=value, interval=(low, high), model_interval=of_model,
-            confidence=confidence,
-        )  # fmt: skip
+            joined,
+            verdict=word,
+            because=because,
+            measured=value,
+            interval=(low, high),
+            model_interval=(model_low, model_high),
+            confidence=self.thresholds.verdict.confidence,
+        )
 
 
 def first_task(names: Sequence[str]) -> str:
@@ -280,8 +298,9 @@ def _in_points(bounds: Interval, mean: float, scale: float = 1.0) -> Interval:
 
     They contain the mean of the cases' means, which is not quite that of the weighted clusters.
     """
-    low, high = (min(1.0, scale * bound) for bound in bounds)
-    return to_points(min(low, mean)), to_points(max(high, mean))
+    low, high = bounds
+    lowest, highest = min(1.0, scale * low, mean), max(min(1.0, scale * high), mean)
+    return to_points(lowest), to_points(highest)
 
 
 def _average_interval(intervals: Mapping[int, Interval | None], gate: Gate) -> Interval:
@@ -305,7 +324,8 @@ def effective_length_verdict(findings: Mapping[int, Verdict], joined: Verdict) -
         return replace(joined, verdict="not measured", because="missing length")
     reached = [length for length, finding in long_enough.items() if finding.verdict == "pass"]
     if reached:
-        is_below = any(finding.is_below for length, finding in findings.items() if length < min(reached))
+        shorter = [finding for length, finding in findings.items() if length < min(reached)]
+        is_below = any(finding.is_below for finding in shorter)
         return replace(joined, verdict="fail" if is_below else "pass")
     if all(finding.verdict == "fail" for finding in long_enough.values()):
         return replace(joined, verdict="fail")

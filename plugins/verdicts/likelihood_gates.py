@@ -56,9 +56,9 @@ class _LikelihoodRule:
     """The largest probability of a wrong verdict of one gate."""
 
     def queue(self, failed: Collection[str] = ()) -> ClusteredQueue:
-        """Return the samples with a gold answer, without those of failed cases, in a uniformly random order.
+        """Return the samples with a gold answer, without those of failed cases.
 
-        Rates at which answers are drawn follow from the spread of scores, which says nothing about likelihoods.
+        The distance from foils weighs all clusters alike, so their order is uniformly random.
         """
         return self.panel.queue(_gold_cases(self.panel).difference(failed), is_uniform=True)
 
@@ -78,11 +78,13 @@ class _LikelihoodRule:
             return first_precise_look(values, queue, PRECISION / (2 * DIFFERENCE_CLIP))
         last = set()
         for gate, cases in gates:
-            last.add(self._gate_stop(gate, self.panel.queue(cases, is_uniform=True), known))
+            of_gate = self.panel.queue(cases, is_uniform=True)
+            last.add(self._gate_stop(gate, of_gate, known))
         if None in last:
             return None
         # As many clusters as hold the last samples of all gates.
-        return max(place for place, refs in enumerate(queue.clusters, start=1) if not last.isdisjoint(refs))
+        places = [place for place, refs in enumerate(queue.clusters, start=1) if not last.isdisjoint(refs)]
+        return places[-1]
 
     def next_samples(self, known: Mapping[ModelRole, Likelihoods], failed: Collection[str]) -> NextSamples:
         """Return the samples to measure next, in queue order; a baseline is measured on the same ones."""
@@ -91,25 +93,28 @@ class _LikelihoodRule:
         if stop is None:
             ahead = finished_clusters(queue, known["model"]) + CLUSTERS_AHEAD
             stop = min(len(queue.clusters), max(queue.min_clusters, ahead))
-        wanted = queue.refs[: queue.sample_count(stop)]
-        return tuple((role, ref) for ref in wanted for role, values in known.items() if ref not in values)
+        needed: list[tuple[ModelRole, SampleRef]] = []
+        for ref in queue.refs[: queue.sample_count(stop)]:
+            needed += [(role, ref) for role, values in known.items() if ref not in values]
+        return tuple(needed)
 
     def _gate_stop(self, gate: Gate, queue: ClusteredQueue, known: Likelihoods) -> SampleRef | None:
         """Return the last sample that the gate's verdict needs; None while it is open."""
         decision = _decide(gate, queue, known, self.alpha)
         if decision is None:
             return None
-        finished = finished_clusters(queue, known)
+        finished, alpha = finished_clusters(queue, known), 2 * self.alpha
         for clusters in range(decision.stopping_time, finished + 1, CLUSTERS_PER_LOOK):
             # So many clusters suffice if a recovery is defined after them, and gold is told from foils.
             if gate.measure == "recovery":
                 gains = difference_means(queue, known, gain_of, clusters)
                 most = difference_means(queue, known, evidence_gain_of, clusters)
-                if recovery_estimate(queue, gains, most, alpha=2 * self.alpha) is None:
+                if recovery_estimate(queue, gains, most, alpha=alpha) is None:
                     continue
-            margin = margin_estimate(queue, known, clusters=clusters, alpha=2 * self.alpha)
+            margin = margin_estimate(queue, known, clusters=clusters, alpha=alpha)
             if decision.verdict == "fail" or margin is None or margin.low > 0 or margin.high <= 0:
-                return queue.refs[queue.sample_count(clusters) - 1]
+                last_cluster = queue.clusters[clusters - 1]
+                return last_cluster[-1]
         return None
 
 
@@ -141,19 +146,16 @@ def _decide(gate: Gate, queue: ClusteredQueue, known: Likelihoods, alpha: float)
 
     It regards neither the foils nor whether a recovery is defined.
     """
-    assert gate.above is not None
+    above = gate.above
+    assert above is not None
     gains = difference_means(queue, known, gain_of)
-    threshold = gate.above / (DIFFERENCE_CLIP * queue.scale)
+    threshold = above / (DIFFERENCE_CLIP * queue.scale)
     if gate.measure == "recovery":
         most = difference_means(queue, known, evidence_gain_of)
-        gains, threshold = recovery_differences(gains, most, from_points(gate.above)), 0.0
-    return decide_level(
-        (gains + 1) / 2,
-        min(max((threshold + 1) / 2, 0.0), 1.0),
-        queue.drawn_strata,
-        alpha=alpha,
-        min_observations=queue.min_clusters,
-    )
+        gains, threshold = recovery_differences(gains, most, from_points(above)), 0.0
+    share = min(max((threshold + 1) / 2, 0.0), 1.0)
+    least = queue.min_clusters
+    return decide_level((gains + 1) / 2, share, queue.drawn_strata, alpha=alpha, min_observations=least)
 
 
 def likelihood_verdicts(evaluator: GateEvaluator) -> tuple[Verdict, ...]:
@@ -190,24 +192,26 @@ def _verdict(evaluator: GateEvaluator, rules: Mapping[PanelKey, _LikelihoodRule]
 def _measured_verdict(
     evaluator: GateEvaluator, rule: _LikelihoodRule, gate: Gate, cases: frozenset[str], verdict: Verdict
 ) -> Verdict:
-    all_known = evaluator.measured.likelihoods
-    failed = evaluator.measured.failed
-    whole, queue = rule.queue(failed), rule.panel.queue(cases, is_uniform=True)
-    stop = rule.stop(all_known, failed)
-    used = whole.refs if stop is None else whole.refs[: whole.sample_count(stop)]
-    known = {ref: all_known[ref] for ref in used if ref in all_known and ref.case_id in cases}
-    result = estimates(queue, known, alpha=2 * rule.alpha)
+    measured, alpha = evaluator.measured, rule.alpha
+    whole, queue = rule.queue(measured.failed), rule.panel.queue(cases, is_uniform=True)
+    stop = rule.stop(measured.likelihoods, measured.failed)
+    known = {}
+    for ref in whole.refs if stop is None else whole.refs[: whole.sample_count(stop)]:
+        if ref in measured.likelihoods and ref.case_id in cases:
+            known[ref] = measured.likelihoods[ref]
+    result = estimates(queue, known, alpha=2 * alpha)
     if result is None:
         return replace(verdict, verdict="undecided", because="too few samples")
     # A gain in nats, or a recovery in points.
     estimate = result.recovery if gate.measure == "recovery" else result.gain
-    word, because = _judged(_decide(gate, queue, known, rule.alpha), estimate, result.margin)
+    margin = result.margin
+    word, because = _judged(_decide(gate, queue, known, alpha), estimate, margin)
     verdict = replace(
         verdict,
         samples=result.samples,
         verdict=word,
         because=because,
-        margin=None if result.margin is None else result.margin.mean,
+        margin=None if margin is None else margin.mean,
     )
     if estimate is None:
         return verdict
@@ -216,7 +220,7 @@ def _measured_verdict(
         measured=estimate.mean,
         interval=estimate.interval,
         model_interval=estimate.model_interval,
-        confidence=1 - 2 * rule.alpha,
+        confidence=1 - 2 * alpha,
     )
 
 
@@ -251,8 +255,9 @@ class PanelLikelihood:
 def panel_likelihoods(evaluator: GateEvaluator) -> tuple[PanelLikelihood, ...]:
     """Return the likelihoods of all panels that have any; failed cases are left out and reported as errors."""
     measured = evaluator.measured
+    rules = build_rules(evaluator.thresholds, measured.scope, evaluator.panels)
     results = []
-    for rule in build_rules(evaluator.thresholds, measured.scope, evaluator.panels).values():
+    for rule in rules.values():
         panel, queue = rule.panel, rule.queue(measured.failed)
         known = {ref: measured.likelihoods[ref] for ref in queue.refs if ref in measured.likelihoods}
         stop = rule.stop(known, measured.failed)
@@ -263,8 +268,10 @@ def panel_likelihoods(evaluator: GateEvaluator) -> tuple[PanelLikelihood, ...]:
             continue
         by_case: dict[str, CaseLikelihood] = {}
         for case_id in panel.cases:
-            result = estimates(panel.queue({case_id}, is_uniform=True), used, alpha=ESTIMATE_ALPHA)
-            by_case |= {} if result is None else {case_id: result}
+            own = panel.queue({case_id}, is_uniform=True)
+            result = estimates(own, used, alpha=ESTIMATE_ALPHA)
+            if result is not None:
+                by_case[case_id] = result
         results.append(
             PanelLikelihood(
                 family=panel.family,
