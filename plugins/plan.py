@@ -17,19 +17,13 @@ from longctx.plugins.config.run import Run, finished_journal
 from longctx.plugins.config.run_facts import Baseline
 from longctx.plugins.evidence.clusters import ClusteredQueue, SampleRef
 from longctx.plugins.evidence.points import to_points
-from longctx.plugins.evidence.sequential import (
-    ErrorShares,
-    NonInferiority,
-    can_rule_out,
-    detectable_panel_loss,
-    fewest_units,
-)
+from longctx.plugins.evidence.sequential import NonInferiority, can_rule_out, detectable_panel_loss, fewest_units
 from longctx.plugins.journal import JournalError
 from longctx.plugins.journal.subjects import last_rate
 from longctx.plugins.report.sections.comparison import difference_text
 from longctx.plugins.stash import CONTROLLER, PLANNED_WORKERS, RUN
 from longctx.plugins.verdicts.hypotheses import RULER, build_panels
-from longctx.plugins.verdicts.panels import Comparison, Panel
+from longctx.plugins.verdicts.panels import Panel
 
 # The samples to the verdict on a mean at one length, in the median over the curves of 17 models (RULER, Table 3) with
 # 6500 planned samples: `python -m benchmarks.false_verdicts`.
@@ -220,19 +214,14 @@ def _power_lines(run: Run, cases: Sequence[Case]) -> list[str]:
             queue, hypothesis = panel.paired_queue(comparison), comparison.hypothesis
             if queue.refs and isinstance(hypothesis, NonInferiority):
                 text = _detects(run, panel, hypothesis, queue, baseline)
-                places.setdefault(text, []).append(_place(panel, comparison))
+                about = comparison.gate or ("" if panel.family == RULER else panel.family)
+                places.setdefault(text, []).append(f"{about} {format_length(panel.length)}".strip())
     lines = [f"{', '.join(names)}: {text}" for text, names in places.items()]
     if baseline.differences is not None:
         is_same = run.checkpoint.fingerprint == baseline.fingerprint
         lines.append(difference_text(baseline.differences, is_same=is_same))
     indent = " " * INDENT
     return [f"{'baseline':<{INDENT}}{head}", *(indent + line for line in lines)]
-
-
-def _place(panel: Panel, comparison: Comparison) -> str:
-    about = comparison.gate or panel.family
-    length = format_length(panel.length)
-    return length if about == RULER else f"{about} {length}"
 
 
 def _detects(run: Run, panel: Panel, hypothesis: NonInferiority, queue: ClusteredQueue, baseline: Baseline) -> str:
@@ -249,16 +238,13 @@ def _detects(run: Run, panel: Panel, hypothesis: NonInferiority, queue: Clustere
     if confirmation is None or is_small:
         return text if known == available else f"{text}; {known:,} are known"
     below = f"below {to_points(loss):.0f} points " if loss else ""
-    samples, haystacks = _needed_samples(panel, queue, confirmation), queue.unit_count(available)
-    return f"TOO FEW: on {haystacks} haystacks no loss {below}can be shown for the model; give --samples {samples}"
-
-
-def _needed_samples(panel: Panel, queue: ClusteredQueue, confirmation: ErrorShares) -> int:
-    """Return at least twice the samples of the largest case, and as many as a loss on every haystack takes."""
     cases = {ref.case_id for ref in queue.refs}
     needed = math.ceil(fewest_units(confirmation) / len(cases))
-    largest = max(case.samples for case in panel.cases.values())
-    return max(needed, 2 * largest)
+    twice = 2 * max(case.samples for case in panel.cases.values())
+    return (
+        f"TOO FEW: on {queue.unit_count(available)} haystacks no loss {below}can be shown for the model; "
+        f"give --samples {max(needed, twice)}"
+    )
 
 
 def _known_pairs(run: Run, panel: Panel, queue: ClusteredQueue, baseline: Baseline) -> int:

@@ -95,17 +95,15 @@ def _last_line(reporter: Any, pytests_parts: list[Part], pytests_colour: str) ->
         parts += _group_parts(stats, f"{group}: ")
     if not parts:
         return [_part("nothing was measured", "yellow")], "yellow"
-    main_colour = _main_colour(parts, is_open="gates: undecided" in stats)
-    return [(text, markup | {"bold": main_colour in markup}) for text, markup in parts], main_colour
-
-
-def _main_colour(parts: list[Part], *, is_open: bool) -> str:
     colours: set[str] = set()
     for _, markup in parts:
         colours |= {name for name, is_set in markup.items() if is_set}
+    main_colour = "yellow"
     if "red" in colours:
-        return "red"
-    return "green" if "green" in colours and not is_open else "yellow"
+        main_colour = "red"
+    elif "green" in colours and "gates: undecided" not in stats:
+        main_colour = "green"
+    return [(text, markup | {"bold": main_colour in markup}) for text, markup in parts], main_colour
 
 
 def _group_parts(stats: Mapping[str, Any], prefix: str) -> list[Part]:

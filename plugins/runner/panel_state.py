@@ -201,20 +201,22 @@ class PanelState:
     def result(self, case: Case, panel: Panel, status: PanelStatus) -> CaseResult:
         """Return the case's part of the samples that the panel's evidence rests on, with the baseline's answers."""
         keys = [self.keys(panel)[ref] for ref in panel.queue({case.id}).refs]
-        outcomes = self._outcomes("model", keys[: status.evidence_counts.get(case.id, 0)])
-        others = self._outcomes("baseline", keys[: status.paired_counts.get(case.id, 0)])
-        flipped: dict[int, Outcome] = {}
-        for outcome, other in zip(outcomes, others, strict=False):
-            if outcome.score.value != other.score.value and len(flipped) < MOST_FLIPPED:
-                flipped[other.index] = other
-        with_excerpts = [_with_excerpt(outcome, flipped.get(outcome.index)) for outcome in outcomes]
+        counted, paired = status.evidence_counts.get(case.id, 0), status.paired_counts.get(case.id, 0)
+        outcomes = self._outcomes("model", keys[:counted])
+        others = self._outcomes("baseline", keys[:paired])
+        changed = [other for one, other in zip(outcomes, others, strict=False) if one.score.value != other.score.value]
+        flipped = {other.index: other for other in changed[:MOST_FLIPPED]}
+        answers = []
+        for other in flipped.values():
+            text = other.generation.text[:ANSWER_CHARACTERS]
+            answers.append(BaselineAnswer(index=other.index, text=text, failure=other.score.failure))
         return CaseResult(
             case=case,
-            outcomes=tuple(with_excerpts),
+            outcomes=tuple(_with_excerpt(outcome, flipped.get(outcome.index)) for outcome in outcomes),
             seconds=sum(outcome.generation.seconds for outcome in outcomes),
             baseline=tuple(other.score.value for other in others),
             baseline_endings=tuple(other.generation.has_ended for other in others),
-            flipped=tuple(map(_shown_answer, flipped.values())),
+            flipped=tuple(answers),
         )
 
     def _outcomes(self, role: ModelRole, keys: Sequence[str]) -> list[Outcome]:
@@ -226,8 +228,3 @@ def _with_excerpt(outcome: Outcome, other: Outcome | None) -> Outcome:
     if other is None or outcome.excerpt is not None:
         return outcome
     return msgspec.structs.replace(outcome, excerpt=other.excerpt)
-
-
-def _shown_answer(outcome: Outcome) -> BaselineAnswer:
-    text = outcome.generation.text[:ANSWER_CHARACTERS]
-    return BaselineAnswer(index=outcome.index, text=text, failure=outcome.score.failure)

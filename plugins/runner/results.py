@@ -10,10 +10,11 @@ from pathlib import Path
 from msgspec import structs
 
 from longctx.fixtures.engines import EngineError, execution_settings
-from longctx.fixtures.records import Case, CaseResult, FailureKind, Inspection, Outcome
+from longctx.fixtures.records import Case, CaseResult, FailureKind, Inspection, Likelihood, Outcome
 from longctx.fixtures.records.results import EngineFacts
 from longctx.fixtures.scoring.match import normalize
 from longctx.plugins.config.run import Run, finished_journal
+from longctx.plugins.evidence.clusters import SampleRef
 from longctx.plugins.journal import POLL_SECONDS, VISIBLE_SECONDS, Journal, JournalError, JudgeReplies, Subject
 from longctx.plugins.runner.panel_state import PanelState
 from longctx.plugins.verdicts.diagnoses import case_blocks
@@ -194,52 +195,43 @@ def read_measured(
     if interrupted:
         unfinished = frozenset(case.id for case in selected if case.id not in reports)
     reports = {**reports, **dict.fromkeys(unfinished, CaseReport())}
-    results: dict[str, CaseResult] = {}
+    results = {}
     for case in selected:
         if case.id in reports and reports[case.id].error is not None:
             results[case.id] = _no_samples(case, reports[case.id].error)
+    final_baseline: dict[SampleRef, float] | None = None
+    likelihoods: dict[ModelRole, dict[SampleRef, Likelihood]] = {"model": {}, "baseline": {}}
+    damage: dict[str, None] = {}
     executions = _executions(reports)
     if executions is None and unfinished and panel_state is not None:
         executions = panel_state.executions
-    measured = Measured(scope=run.scope(selected, executions), results=results, unfinished=unfinished)
-    problem: str | None = None
     if executions is not None:
         try:
             if panel_state is None or panel_state.executions != executions:
                 panel_state = _open_panel_state(run, selected, executions)
-            measured = _with_results(measured, panel_state, reports)
+            _refresh_until_visible(panel_state, reports)
+            for journal in panel_state.journals.values():
+                damage |= dict.fromkeys(journal.damage)
+            if run.options.judge_model is not None:
+                damage |= dict.fromkeys(JudgeReplies(Path(run.options.journal), None).damage())
+            results |= {result.case.id: result for result in _results(panel_state, reports)}
+            final_baseline = panel_state.final_baseline()
+            # A run that only reads answers has none, whatever its journals hold.
+            if run.options.signal != "answers":
+                likelihoods |= {role: panel_state.all_likelihoods(role) for role in panel_state.journals}
         except (EngineError, JournalError) as error:
-            problem = str(error)
-    results = dict(measured.results)
-    for case in selected:
-        if case.id in unfinished:
-            results.setdefault(case.id, _no_samples(case))
-        elif problem is not None and case.id in reports:
-            results.setdefault(case.id, _no_samples(case, problem))
-    return replace(measured, results=with_answers_from_memory(results))
-
-
-def _with_results(measured: Measured, panel_state: PanelState, reports: Mapping[str, CaseReport]) -> Measured:
-    """Return what was measured with all that the journals show; raise JournalError."""
-    _refresh_until_visible(panel_state, reports)
-    journals, options = panel_state.journals, panel_state.run.options
-    damage: dict[str, None] = {}
-    for journal in journals.values():
-        damage |= dict.fromkeys(journal.damage)
-    if options.judge_model is not None:
-        damage |= dict.fromkeys(JudgeReplies(Path(options.journal), None).damage())
-    results = {result.case.id: result for result in _results(panel_state, reports)}
-    measured = replace(
-        measured,
-        results={**measured.results, **results},
-        final_baseline=panel_state.final_baseline(),
+            unread = [case for case in selected if case.id in reports and case.id not in results]
+            results |= {case.id: _no_samples(case, str(error)) for case in unread if case.id not in unfinished}
+    results |= {case.id: _no_samples(case) for case in selected if case.id in unfinished and case.id not in results}
+    return Measured(
+        scope=run.scope(selected, executions),
+        results=with_answers_from_memory(results),
+        final_baseline=final_baseline,
+        likelihoods=likelihoods["model"],
+        baseline_likelihoods=likelihoods["baseline"],
+        unfinished=unfinished,
         journal_damage=tuple(damage),
     )
-    # A run that only reads answers has none, whatever its journals hold.
-    if options.signal == "answers":
-        return measured
-    others = panel_state.all_likelihoods("baseline") if "baseline" in journals else {}
-    return replace(measured, likelihoods=panel_state.all_likelihoods("model"), baseline_likelihoods=others)
 
 
 def with_answers_from_memory(results: Mapping[str, CaseResult]) -> dict[str, CaseResult]:

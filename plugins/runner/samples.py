@@ -31,7 +31,6 @@ class PreflightError(ValueError):
 
 # Below this length a prompt may miss the same number of tokens as at it: units of text do not shrink with the length.
 FULL_FILL_LENGTH = 4096
-MAX_CHANCE_ROUGE = 0.5
 SHOWN_CHARACTERS = 60
 PREFLIGHT_SAMPLES = 2
 CASE_ERRORS = (CannotFit, CorpusError, EngineError, PreflightError, TokenizerError)
@@ -285,16 +284,9 @@ def _prompt_problems(sample: Sample, task: Task, formatter: PromptFormatter) -> 
 
 def _score_problems(sample: Sample, task: Task) -> list[str]:
     if task.grade is task.paper_grade:
-        # Papers' rules have faults: some score no answer, an empty one, or a repeated question.
+        # Papers' rules have faults: some score no answer, or an empty one.
         return []
     problems = []
-    question = f"{sample.question} {sample.answer_prefix}"
-    # Published questions and those of users are taken unchanged, also "Which is older, A or B?".
-    may_name_references = sample.source != "archive" and task.suite != "ruler"
-    # ROUGE counts every word that an answer shares with its question, articles too.
-    chance = MAX_CHANCE_ROUGE if task.metric == "rouge_l" else 0.0
-    if not may_name_references and task.score(sample, question).value > chance:
-        problems.append("the question scores as an answer")
     for name, text, points in (("right", task.perfect_answer(sample), 100), ("empty", "", 0)):
         value = 100 * task.score(sample, text).value
         if value != points:

@@ -19,7 +19,7 @@ from longctx.fixtures.engines.base import Batching
 from longctx.fixtures.records import Case, EngineFacts, Generation
 from longctx.fixtures.tasks.task import gold_likelihood
 from longctx.plugins.config.run import Run
-from longctx.plugins.evidence.clusters import SampleRef
+from longctx.plugins.evidence.clusters import SampleRef, cluster_of
 from longctx.plugins.journal import Journal, JournalError, LikelihoodEntry
 from longctx.plugins.runner.panel_state import PanelState
 from longctx.plugins.runner.results import CaseReport
@@ -540,8 +540,9 @@ def claim_samples(
         share = -(-len(wanted) // workers)
         unsuspected = [key for key in _by_haystack(panel, wanted, previous) if not lost[key]]
         claimed = journal.claim(unsuspected, min(batch_size(engine, panel), share))
-        clusters = {panel.cluster(wanted[key]) for key in claimed}
-        rest = [key for key in unsuspected if panel.cluster(wanted[key]) in clusters and key not in claimed]
+        clusters = {key: cluster_of(wanted[key], panel.cases) for key in unsuspected}
+        begun = {clusters[key] for key in claimed}
+        rest = [key for key in unsuspected if clusters[key] in begun and key not in claimed]
         if rest:
             claimed += journal.claim(rest, len(rest))
     samples = {}

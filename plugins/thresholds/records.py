@@ -176,20 +176,17 @@ def doubtful_units(thresholds: Thresholds) -> list[str]:
 
     Nearly all models exceed them. A gain in nats is no score.
     """
-    scores: dict[str, float] = {}
-    lines, short = [], []
-    for gate in thresholds.gates:
-        if gate.measure != "gain" and gate.above is not None:
-            scores[f"gate {gate.name!r}: above"] = gate.above
-        if gate.at_least is not None and gate.at_least < SHORTEST:
-            short.append(f"gate {gate.name!r}: at_least is {gate.at_least} tokens; {gate.at_least}k may be meant")
-    for task, floor in thresholds.floors.items():
-        scores[f"[floor]: {task}"] = floor
+    scores = {f"gate {gate.name!r}: above": gate.above for gate in thresholds.gates if gate.measure != "gain"}
+    scores |= {f"[floor]: {task}": floor for task, floor in thresholds.floors.items()}
+    lines = []
     for place, score in scores.items():
-        if 0 < score <= LARGEST_SHARE:
+        if score is not None and 0 < score <= LARGEST_SHARE:
             meant = min(100, 100 * score)
             lines.append(f"{place} is {score:g}, but scores run from 0 to 100; {meant:g} may be meant")
-    return [*lines, *short]
+    for gate in thresholds.gates:
+        if gate.at_least is not None and gate.at_least < SHORTEST:
+            lines.append(f"gate {gate.name!r}: at_least is {gate.at_least} tokens; {gate.at_least}k may be meant")
+    return lines
 
 
 # The description of a type completes "write ..." in an error.

@@ -216,13 +216,11 @@ class GateEvaluator:
         unmeasured = [finding for finding in all_findings if finding.verdict in ("error", "not measured")]
         if gate.kind == "effective_length":
             settled = settled_scores(findings)
+            required = float(self.measured.scope.required_length(gate))
             joined = replace(
-                joined,
-                required=float(self.measured.scope.required_length(gate)),
-                threshold=blank.required,
-                by_length=all_findings,
+                joined, required=required, threshold=blank.required, by_length=all_findings,
                 measured=effective_length(settled, HALF) if settled else None,
-            )
+            )  # fmt: skip
         else:
             unmeasured += [finding for finding in all_findings if finding.measured is None]
         # An error comes before a length that was not measured.
@@ -248,15 +246,11 @@ class GateEvaluator:
         because: Reason | None = "too few samples" if word == "undecided" else None
         if word == "fail" and model_high > required and fails_only_below(self.thresholds, self.measured.scope):
             word, because = "undecided", "not shown"
+        confidence = self.thresholds.verdict.confidence
         return replace(
-            joined,
-            verdict=word,
-            because=because,
-            measured=value,
-            interval=(low, high),
-            model_interval=(model_low, model_high),
-            confidence=self.thresholds.verdict.confidence,
-        )
+            joined, verdict=word, because=because, measured=value, interval=(low, high),
+            model_interval=(model_low, model_high), confidence=confidence,
+        )  # fmt: skip
 
 
 def first_task(names: Sequence[str]) -> str:

@@ -16,7 +16,7 @@ from typing import Literal
 
 from longctx.fixtures.records import Case
 from longctx.fixtures.seeding import stable_hash
-from longctx.plugins.evidence.clusters import ClusteredQueue, SampleRef, cluster_of
+from longctx.plugins.evidence.clusters import ClusteredQueue, SampleRef
 from longctx.plugins.evidence.sequential import (
     MAX_CLUSTERS_AHEAD,
     Hypothesis,
@@ -136,9 +136,6 @@ class Panel:
                 arrival = -math.log((2**64 - number) / 2**64) / rate
                 ranked.append((arrival, number, SampleRef(case.id, index)))
         return tuple(ref for *_, ref in sorted(ranked))
-
-    def cluster(self, ref: SampleRef) -> tuple[str, int]:
-        return cluster_of(ref, self.cases)
 
     def haystack(self, ref: SampleRef) -> tuple[str, int]:
         return ref.case_id, self.cases[ref.case_id].haystack(ref.sample_index)

@@ -173,24 +173,16 @@ def regression_verdicts(evaluator: GateEvaluator) -> tuple[Verdict, ...]:
             verdict = _verdict(evaluator, gate, length, cases, decided.get((gate.name, (family, length))))
             verdicts.append(replace(verdict, name=comparison_name(family, length, gate.kind)))
     for gate in thresholds.gates:
-        if gate.kind in COMPARED_KINDS:
-            family = gate_family(gate, scope.task_families)
-            for length in scope.verdict_lengths(gate):
-                found = decided.get((gate.name, (family, length)))
-                verdicts.append(_gate_verdict(evaluator, gate, length, found))
+        for length in scope.verdict_lengths(gate) if gate.kind in COMPARED_KINDS else ():
+            selected, tasks = scope.cases_at(length), scope.tasks_of(gate)
+            cases = [selected[task] for task in tasks if task in selected]
+            key = gate.name, (gate_family(gate, scope.task_families), length)
+            verdict = _verdict(evaluator, gate, length, cases, decided.get(key))
+            if missing := [task for task in tasks if task not in selected]:
+                detail = first_task(missing)
+                verdict = replace(verdict, verdict="not measured", because="missing tasks", detail=detail)
+            verdicts.append(verdict)
     return tuple(verdicts)
-
-
-def _gate_verdict(evaluator: GateEvaluator, gate: Gate, length: int, decided: Decided | None) -> Verdict:
-    """Return the verdict of a gate of the thresholds file, which needs all of its tasks."""
-    scope = evaluator.measured.scope
-    selected, tasks = scope.cases_at(length), scope.tasks_of(gate)
-    cases = [selected[task] for task in tasks if task in selected]
-    missing = [task for task in tasks if task not in selected]
-    verdict = _verdict(evaluator, gate, length, cases, decided)
-    if not missing:
-        return verdict
-    return replace(verdict, verdict="not measured", because="missing tasks", detail=first_task(missing))
 
 
 def _verdict(
