@@ -15,7 +15,7 @@ from longctx.fixtures.records.results import EngineFacts
 from longctx.fixtures.scoring.match import normalize
 from longctx.plugins.config.run import Run, finished_journal
 from longctx.plugins.evidence.clusters import SampleRef
-from longctx.plugins.journal import POLL_SECONDS, VISIBLE_SECONDS, Journal, JournalError, JudgeReplies, Subject
+from longctx.plugins.journal import POLL_SECONDS, VISIBLE_SECONDS, Journal, JournalError, Subject
 from longctx.plugins.runner.panel_state import PanelState
 from longctx.plugins.verdicts.diagnoses import case_blocks
 from longctx.plugins.verdicts.evaluate import Measured, blocks
@@ -212,8 +212,6 @@ def read_measured(
             _refresh_until_visible(panel_state, reports)
             for journal in panel_state.journals.values():
                 damage |= dict.fromkeys(journal.damage)
-            if run.options.judge_model is not None:
-                damage |= dict.fromkeys(JudgeReplies(Path(run.options.journal), None).damage())
             results |= {result.case.id: result for result in _results(panel_state, reports)}
             final_baseline = panel_state.final_baseline()
             # A run that only reads answers has none, whatever its journals hold.

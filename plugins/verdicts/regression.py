@@ -171,7 +171,7 @@ def regression_verdicts(evaluator: GateEvaluator) -> tuple[Verdict, ...]:
         for family, length in evaluator.panels:
             cases = [case for case in scope.cases_at(length).values() if case.family == family]
             verdict = _verdict(evaluator, gate, length, cases, decided.get((gate.name, (family, length))))
-            verdicts.append(replace(verdict, name=comparison_name(family, length, gate.kind)))
+            verdicts.append(structs.replace(verdict, name=comparison_name(family, length, gate.kind)))
     for gate in thresholds.gates:
         for length in scope.verdict_lengths(gate) if gate.kind in COMPARED_KINDS else ():
             selected, tasks = scope.cases_at(length), scope.tasks_of(gate)
@@ -180,7 +180,7 @@ def regression_verdicts(evaluator: GateEvaluator) -> tuple[Verdict, ...]:
             verdict = _verdict(evaluator, gate, length, cases, decided.get(key))
             if missing := [task for task in tasks if task not in selected]:
                 detail = first_task(missing)
-                verdict = replace(verdict, verdict="not measured", because="missing tasks", detail=detail)
+                verdict = structs.replace(verdict, verdict="not measured", because="missing tasks", detail=detail)
             verdicts.append(verdict)
     return tuple(verdicts)
 
@@ -240,7 +240,7 @@ def _compared(evaluator: GateEvaluator, verdict: Verdict, item: PanelPairs, deci
     has_changed = np.abs(pairs.differences) > TIE_TOLERANCE
     changed = np.where(has_changed, queue.strata.largest_values[: len(pairs)], 0.0)
     share_low, share_high = level_interval(queue.case_strata(changed), alpha=alpha)
-    return replace(
+    return structs.replace(
         verdict,
         measured=estimate.mean,
         interval=estimate.interval,
