@@ -312,10 +312,7 @@ class Standing:
     above: float
 
     def is_better(self, other: "Standing") -> bool:
-        """Return True if the intervals show it: by the interval of the difference of two independent estimates.
-
-        Its distances are the roots of the sums of squares (Zou and Donner 2008, "Construction of confidence limits").
-        """
+        """Return True if the interval of the difference of independent estimates shows it (Zou and Donner 2008)."""
         return self.average - other.average > math.hypot(self.below, other.above)
 
 

@@ -18,6 +18,7 @@ from longctx.fixtures.records.report import (
 from longctx.plugins.config.run_facts import Baseline, RunFacts
 from longctx.plugins.evidence.points import to_points
 from longctx.plugins.report.charts import difference_class
+from longctx.plugins.report.sections.suites import mean_of_all
 from longctx.plugins.report.tables import (
     Cell,
     Note,
@@ -104,9 +105,9 @@ def _baseline_scores(measured: Measured) -> dict[str, dict[str, float]]:
         panels.setdefault((case.family, case.length), []).append(mean)
     scores: dict[str, dict[str, float]] = {}
     for (family, length), means in panels.items():
-        known = [mean for mean in means if mean is not None]
-        if len(known) == len(means):
-            scores.setdefault(family, {})[str(length)] = to_points(fmean(known))
+        mean = mean_of_all(means)
+        if mean is not None:
+            scores.setdefault(family, {})[str(length)] = to_points(mean)
     return scores
 
 

@@ -103,20 +103,21 @@ def partial_note(document: JsonReport) -> str:
 
 
 def cost_text(document: JsonReport) -> str:
-    run, samples = document.run, sum(case.samples for case in document.cases)
+    run, tokens, of_planned = document.run, document.run.tokens, samples_text(document)
     if document.is_of_files:
-        return f"{samples_text(document)}, read from files in {run.seconds:.1f} s"
-    tokens, share = run.tokens, ""
-    if all(case.samples == case.planned for case in document.cases):
-        share = " (a full run)"
-    elif tokens.computed:
-        share = f" (1/{tokens.full_run_equivalent / tokens.computed:.1f} of a full run)"
+        return f"{of_planned}, read from files in {run.seconds:.1f} s"
+    samples, planned = _sample_counts(document)
+    share = " (a full run)" if samples == planned else ""
+    if tokens.computed and not share:
+        parts = tokens.full_run_equivalent / tokens.computed
+        share = f" (1/{parts:.1f} of a full run)"
     computed = "unknown" if tokens.computed is None else f"{tokens.computed:,}"
     in_all = " in all" if run.computed_samples < samples else ""
+    now = f"{run.computed_samples:,} answered now"
     # Workers may also answer a few samples that the verdicts turn out not to need.
-    has_both = document.regression is not None and run.computed_samples > samples
-    now = f"{run.computed_samples:,} answered now" + (", the baseline's too," if has_both else "")
-    return f"{computed} tokens computed{in_all}{share}, {samples_text(document)}, {now} in {run.seconds:,.0f} s"
+    if document.regression is not None and run.computed_samples > samples:
+        now += ", the baseline's too,"
+    return f"{computed} tokens computed{in_all}{share}, {of_planned}, {now} in {run.seconds:,.0f} s"
 
 
 def cost_notes(document: JsonReport) -> list[Note]:
@@ -127,5 +128,11 @@ def cost_notes(document: JsonReport) -> list[Note]:
 
 
 def samples_text(document: JsonReport) -> str:
-    samples, planned = sum(case.samples for case in document.cases), sum(case.planned for case in document.cases)
+    samples, planned = _sample_counts(document)
     return f"{samples:,} of {planned:,} samples"
+
+
+def _sample_counts(document: JsonReport) -> tuple[int, int]:
+    """Return the numbers of finished and of planned samples."""
+    samples = sum(case.samples for case in document.cases)
+    return samples, sum(case.planned for case in document.cases)

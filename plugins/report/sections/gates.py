@@ -184,28 +184,27 @@ def gate_text(gate: ReportGate) -> str:
 
 def gate_table(document: JsonReport, most: int | None = None) -> Table:
     """Return all gates, the worst first; with `most`, some that pass and those that are only reported are counted."""
-    gates = sorted(document.gates, key=lambda gate: (not gate.blocking, ORDER.index(gate.verdict)))
-    rows, more = list[Row](), Counter[tuple[bool, VerdictWord]]()
+    gates = sorted(_worst_first(document.gates), key=lambda gate: not gate.blocking)
+    rows, more = list[Row](), Counter[tuple[str, VerdictWord]]()
     for gate in gates:
         is_open = gate.blocking and gate.verdict != "pass"
         if most is None or is_open or (gate.blocking and len(rows) < most):
             name = gate.name if gate.blocking else f"{gate.name}, reported only"
-            cells = (verdict_cell(gate.verdict), Cell(text=gate.reason), Cell(text=_intervals(gate)))
-            rows.append(Row(name=name, cells=cells))
+            rows.append(_gate_row(name, gate.verdict, gate.reason, _intervals(gate)))
         else:
-            more[gate.blocking, gate.verdict] += 1
-    for (is_blocking, verdict), count in more.items():
-        name = f"{count} more" if is_blocking else f"{count} reported only"
-        rows.append(Row(name=name, cells=(verdict_cell(verdict), Cell(text=""), Cell(text=""))))
+            more["more" if gate.blocking else "reported only", gate.verdict] += 1
+    for (word, verdict), count in more.items():
+        rows.append(_gate_row(f"{count} {word}", verdict))
     columns = ("verdict", "reason", "confidence intervals")
     return Table(name="Gates", corner="gate", columns=columns, rows=tuple(rows), is_wordy=True)
 
 
-def _intervals(gate: ReportGate) -> str:
-    """Return what a gate's samples say about all planned samples and about the model; empty if nothing was measured.
+def _gate_row(name: str, verdict: VerdictWord, reason: str = "", intervals: str = "") -> Row:
+    return Row(name=name, cells=(verdict_cell(verdict), Cell(text=reason), Cell(text=intervals)))
 
-    The planned samples are known exactly once all are measured. The model is not.
-    """
+
+def _intervals(gate: ReportGate) -> str:
+    """Return what a gate's samples say about all planned samples and about the model; empty if nothing was measured."""
     if gate.interval is None or gate.model_interval is None:
         return ""
     signed = gate.kind == "regression"

@@ -132,7 +132,7 @@ def helmet(evaluation: Evaluation, run: RunFacts) -> HelmetSummary | None:
         intervals=intervals,
         datasets=datasets,
         confidence=1 - ESTIMATE_ALPHA,
-        average={length: _mean_of_all([by_length[length] for by_length in scores.values()]) for length in lengths},
+        average={length: mean_of_all([by_length[length] for by_length in scores.values()]) for length in lengths},
         sources={case.task: case.source for case in cases if case.id not in run.unavailable},
         missing=missing,
     )
@@ -313,19 +313,19 @@ def _means_by_category(measured: Measured, cases: Sequence[Case]) -> dict[str, B
     for category in dict.fromkeys(case.category for case in cases):
         for length in measured.scope.lengths:
             chosen = [case for case in cases if (case.category, case.length) == (category, length)]
-            mean = _mean_of_all([_score(measured, case) for case in chosen])
+            mean = mean_of_all([_score(measured, case) for case in chosen])
             means.setdefault(category, {})[str(length)] = mean
     return {**means}
 
 
-def _mean_of_all(values: Sequence[float | None]) -> float | None:
+def mean_of_all(values: Sequence[float | None]) -> float | None:
     """Return the mean; None if a value is unknown, and without values."""
     known = [value for value in values if value is not None]
     return fmean(known) if known and len(known) == len(values) else None
 
 
 def _mean_points(values: Sequence[float | None]) -> float | None:
-    mean = _mean_of_all(values)
+    mean = mean_of_all(values)
     return None if mean is None else to_points(mean)
 
 
@@ -348,14 +348,12 @@ def frontier_notes(document: JsonReport) -> list[Note]:
         present, absent = shown_number(entry.present), shown_number(entry.absent)
         text = f"{present} where the text tells, {absent} where it does not"
         lines.append(f"not_in_text at {short_length(entry.length)}: {text}")
-    tested: set[int] = set()
-    for scores in section.categories.values():
-        tested.update(map(int, scores))
-    known = [(name, length) for name, length in section.relative_lengths.items() if length is not None]
-    if len(tested) > 1 and known:
-        lengths = ", ".join(f"{name} {short_length(length)}" for name, length in known)
-        share = f"{100 * section.relative_share:.0f} %"
-        lines.append(f"longest length with {share} of the score at {short_length(min(tested))}: {lengths}")
+    relative = section.relative_lengths.items()
+    lengths = [f"{name} {short_length(length)}" for name, length in relative if length is not None]
+    tested = [int(length) for length in next(iter(section.categories.values()), {})]
+    if len(tested) > 1 and lengths:
+        share = f"{100 * section.relative_share:.0f} % of the score at {short_length(min(tested))}"
+        lines.append(f"longest length with {share}: {', '.join(lengths)}")
     return notes("frontier", lines)
 
 
