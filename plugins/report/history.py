@@ -336,9 +336,7 @@ def ranking(documents: Sequence[JsonReport]) -> list[Table]:
         by_document = [_standings([cases[case_id] for case_id in ids]) for cases in scored]
         tables.append(_ranked(TITLES.get(suite, suite), documents, by_document))
     if not tables:
-        raise HistoryError(
-            "the reports have no case with a score in common; give reports of the same tasks and lengths"
-        )
+        raise HistoryError("the reports have no case with a score in common; give reports of the same tasks")
     return tables
 
 

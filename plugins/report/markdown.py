@@ -26,9 +26,14 @@ def markdown(document: JsonReport) -> str:
     title = name if step is None else f"{name}, step {step}"
     parts = [f"### {SIGNS[verdict.word]} Long context: {title}"]
     parts.append(f"**{verdict.word}** (exit code {verdict.exit_code}): {_plain(verdict.counts)}")
-    parts += [_list(verdict.reasons), f"Next: {_plain(verdict.next_step)}" if verdict.next_step else ""]
+    parts.append(_list(verdict.reasons))
+    if verdict.next_step:
+        parts.append(f"Next: {_plain(verdict.next_step)}")
     for topic in topics(document):
-        parts.append(table(_summed(topic)) if isinstance(topic, Table) else _list(map(_note_text, topic)))
+        if isinstance(topic, Table):
+            parts.append(table(_summed(topic)))
+        else:
+            parts.append(_list(map(_note_text, topic)))
     if document.cases:
         head = f"<details><summary>All {plural(len(document.cases), 'case', 'cases')}</summary>"
         parts += [head, *map(table, score_tables(document)), "</details>"]

@@ -13,6 +13,8 @@ from longctx.fixtures.records import Case, CaseResult, Outcome
 from longctx.fixtures.records.report import JsonReport
 from longctx.plugins.evidence.points import to_points
 from longctx.plugins.report.document import RunSummary
+from longctx.plugins.report.html.page import page
+from longctx.plugins.report.markdown import markdown
 
 # The element of a test by its verdict; any other verdict is skipped.
 OUTCOMES = {"pass": "", "fail": "failure", "error": "error"}
@@ -23,19 +25,14 @@ def report_text(flag: str, summary: RunSummary, document: JsonReport) -> str:
 
     JSON is ASCII; raises ValueError for a number that it cannot represent.
     """
-    # Each is imported only where it is written: templates take time.
     match flag:
         case "--report-json":
             return json.dumps(msgspec.to_builtins(document), indent=1, allow_nan=False) + "\n"
         case "--junitxml":
             return _junit(document)
         case "--report-md":
-            from longctx.plugins.report.markdown import markdown
-
             return markdown(document)
         case _:
-            from longctx.plugins.report.html.page import page
-
             return page(document, summary)
 
 

@@ -93,7 +93,6 @@ def page(document: JsonReport, summary: RunSummary, *, budget_bytes: int = BUDGE
         lowest=lowest_table(document, LOWEST_CASES),
         cost=cost_text(document),
         shown_samples=len(rows),
-        all_samples=sum(len(result.outcomes) for result in measured.results.values()),
         data=embedded({"rows": rows}),
     )
 
