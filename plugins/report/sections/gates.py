@@ -437,7 +437,11 @@ def _chance_text(verdict: Verdict, change: PairedChange) -> str:
     if p_value is None or not (verdict.verdict == "fail" or verdict.because == "not shown"):
         return ""
     of_run = 1.0 if p_value >= 1 else -math.expm1(change.comparisons * math.log1p(-p_value))
-    often = "most" if of_run > MOST_SHOWN else f"1 of {_rounded(1 / max(of_run, RAREST))}"
+    often = f"1 of {_rounded(1 / max(of_run, RAREST))}"
+    if of_run < RAREST:
+        often = f"fewer than {often}"
+    elif of_run > MOST_SHOWN:
+        often = "most"
     if change.comparisons > 1:
         return f"; in {often} runs an unchanged model loses as much in one of its {change.comparisons} comparisons"
     return f"; unchanged models lose as much in {often} runs"
