@@ -143,17 +143,22 @@ def sample_rows(cases: Sequence[Case], results: Mapping[str, CaseResult], budget
     """
     by_case = [_rows_by_importance(results[case.id]) for case in cases if case.id in results]
     rows: list[SampleRow] = []
-    left = budget_bytes
+    size = 0
     for row in filter(None, chain.from_iterable(zip_longest(*by_case))):
-        text = json.dumps(row, separators=(",", ":"))
-        # The page has a comma after the row, and a character of markup takes six bytes.
-        left -= len(text) + 5 * sum(map(text.count, "<>&")) + 1
-        if left < 0:
+        size += _size(row)
+        if size > budget_bytes:
             break
         rows.append(row)
     order = {(case.task, case.length): index for index, case in enumerate(cases)}
     rows.sort(key=lambda row: (row["score"] == 100, order[row["task"], row["length"]], row["index"]))
     return rows
+
+
+def _size(row: SampleRow) -> int:
+    """Return the bytes of a row in the page with the comma after it. A character of markup takes six bytes."""
+    text = json.dumps(row, separators=(",", ":"))
+    markup = sum(text.count(character) for character in "<>&")
+    return len(text) + 5 * markup + 1
 
 
 def _rows_by_importance(result: CaseResult) -> list[SampleRow]:

@@ -42,19 +42,17 @@ def invariance_table(findings: Sequence[PropertyFinding]) -> Table:
 def server_notes(generations: Sequence[Generation], facts: EngineFacts | None) -> ReportServer | UnsetType:
     """Return the notes about the server of a run; unset without any."""
     texts = list(facts.notes) if facts else []
-    answers = len(generations)
     excess = [one.excess_tokens for one in generations if one.excess_tokens]
-    if excess:
-        texts.append(
-            f"gave more tokens than requested in {len(excess):,} of {answers:,} answers, up to {max(excess):,} too "
-            "many; each answer was cut to its token budget before it was scored"
-        )
     missing = [one.missing_tokens for one in generations if one.missing_tokens]
-    if len(missing) > MISSING_SHARE * answers:
+    answers = len(generations)
+    if excess:
+        counts = f"{len(excess):,} of {answers:,} answers, up to {max(excess):,} too many"
         texts.append(
-            f"counted more tokens than its texts have in {len(missing):,} of {answers:,} answers, up to "
-            f"{max(missing):,} more: it drops a part of what the model writes"
+            f"gave more tokens than requested in {counts}; each answer was cut to its token budget before it was scored"
         )
+    if len(missing) > MISSING_SHARE * answers:
+        counts = f"{len(missing):,} of {answers:,} answers, up to {max(missing):,} more"
+        texts.append(f"counted more tokens than its texts have in {counts}: it drops a part of what the model writes")
     return ReportServer(notes=tuple(texts)) if texts else UNSET
 
 

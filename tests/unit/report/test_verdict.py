@@ -15,12 +15,12 @@ from msgspec import structs
 from longctx.ci.suite_process import SuiteRun
 from longctx.ci.watch.history import ACCEPTED
 from longctx.ci.watch.measure import verdict_of
-from longctx.fixtures.records import CaseResult, PropertyFinding, VerdictWord
+from longctx.fixtures.records import CaseResult, PairedChange, PropertyFinding, Verdict, VerdictWord
 from longctx.fixtures.records.report import JsonReport
 from longctx.plugins.report.document import RunSummary, document
 from longctx.plugins.report.html.page import page
 from longctx.plugins.report.markdown import SIGNS, markdown
-from longctx.plugins.report.sections.gates import NO_GATE, OTHER_TESTS, REMEDIES, run_verdict
+from longctx.plugins.report.sections.gates import NO_GATE, OTHER_TESTS, REMEDIES, reason_text, run_verdict
 from longctx.plugins.report.sections.summary import MOST_PASSING
 from longctx.plugins.report.terminal import terminal_summary, verdict_lines
 from longctx.plugins.reports import describe_in_junit
@@ -199,6 +199,18 @@ def test_the_worst_gates_stand_first_and_most_that_pass_take_one_line() -> None:
     text = [line for line, _ in terminal_summary(structs.replace(REPORT, gates=(*gates, *bad), verdict=None))]
     shown = [line.split(":")[0].removeprefix("gate").strip() for line in text if line.startswith("gate ")]
     assert shown == ["fail", "undecided", *(f"g{number}" for number in range(MOST_PASSING - 2)), "3 more"]
+
+
+@pytest.mark.parametrize(("p_value", "often"), [
+    (1e-9, "fewer than 1 of 1,000,000"), (1e-6, "1 of 1,000,000"), (0.01, "1 of 100"), (0.9, "most"),
+])  # fmt: skip
+def test_a_loss_says_in_how_many_runs_an_unchanged_model_loses_as_much(p_value: float, often: str) -> None:
+    verdict = Verdict(
+        name="g", kind="regression", length=1024, measured=-5.0, interval=(-6.0, -4.0), confidence=0.99, required=-2.0,
+        samples=9, of=9, verdict="fail", blocking=True, p_value=p_value,
+        change=PairedChange(worse=5, better=0, pairs=9, limit=2.0, comparisons=1),
+    )  # fmt: skip
+    assert reason_text(verdict).endswith(f"; unchanged models lose as much in {often} runs")
 
 
 def test_a_gate_without_a_baseline_asks_for_one() -> None:
