@@ -148,18 +148,19 @@ def part_table(document: JsonReport) -> Table:
 
 def depth_tables(document: JsonReport) -> list[Table]:
     """Return the mean scores of references by depth and length, a table for each task with any."""
-    width = 100 // DEPTH_BINS
+    cells: dict[str, dict[tuple[int, int], Cell]] = {}
+    for case in document.cases:
+        for part in case.by_depth:
+            place = int(part.depth * DEPTH_BINS), case.length
+            shown = Cell(text=f"{part.score:.0f}", style=f"s{shade(part.score)}")
+            cells.setdefault(case.task, {})[place] = shown
+    width, empty = 100 // DEPTH_BINS, Cell(text="")
     tables = []
-    for task in dict.fromkeys(case.task for case in document.cases if case.by_depth):
-        cells: dict[tuple[int, float], Cell] = {}
-        for case in document.cases:
-            for part in case.by_depth if case.task == task else ():
-                cells[case.length, part.depth] = Cell(text=f"{part.score:.0f}", style=f"s{shade(part.score)}")
+    for task, by_place in cells.items():
         rows = []
         for tenth in range(DEPTH_BINS):
-            depth, name = (tenth + 0.5) / DEPTH_BINS, f"{tenth * width}-{(tenth + 1) * width} %"
-            row = [cells.get((length, depth), Cell(text="")) for length in tested_lengths(document)]
-            rows.append(Row(name=name, cells=tuple(row)))
+            row = [by_place.get((tenth, length), empty) for length in tested_lengths(document)]
+            rows.append(Row(name=f"{tenth * width}-{(tenth + 1) * width} %", cells=tuple(row)))
         tables.append(_table(document, task, rows, corner="depth"))
     return tables
 
@@ -237,14 +238,14 @@ def lowest_table(document: JsonReport, most: int) -> Table:
 
 def failure_table(document: JsonReport) -> Table:
     """Return how many samples of every suite and length have which result; failures are shaded by their share."""
-    results: dict[str, Counter[str]] = {}
-    for suite in dict.fromkeys(case.suite for case in document.cases):
-        for length in tested_lengths(document):
-            cases = [case for case in document.cases if (case.suite, case.length) == (suite, length)]
-            counts = Counter[str]()
-            for case in cases:
-                counts.update(case.failures)
-            counts[RIGHT] = sum(case.samples for case in cases) - counts.total()
+    by_suite: dict[str, dict[int, Counter[str]]] = {}
+    for case in document.cases:
+        counts = by_suite.setdefault(case.suite, {}).setdefault(case.length, Counter())
+        counts.update(case.failures)
+        counts[RIGHT] += case.samples - sum(case.failures.values())
+    results = {}
+    for suite, by_length in by_suite.items():
+        for length, counts in sorted(by_length.items()):
             if counts.total():
                 results[f"{suite} {short_length(length)}"] = counts
     kinds = [kind for kind in ORDER if any(counts[kind] for counts in results.values())]
