@@ -158,7 +158,7 @@ BROKEN: dict[str, tuple[Change, str]] = {
     "an empty index": (both(NO_WEIGHTS, write("model.safetensors.index.json", "{}")), "has no weight_map"),
     "shards without their index": (
         both(shard, remove("model.safetensors.index.json")),
-        "model-00001-of-00002.safetensors: neither model.safetensors nor named in .*; copy the index too",
+        "model-00001-of-00002.safetensors: neither model.safetensors nor named in .*, or copy the index of",
     ),
     "truncated in the weights": (write(WEIGHTS, WHOLE[:-5]), "is no complete .*file not fully covered.*; copy"),
     "truncated in the header": (write(WEIGHTS, WHOLE[:40]), "invalid header length.*, or wait until it is saved"),

@@ -65,7 +65,7 @@ REFUSED: dict[str, tuple[bool, Change, str]] = {
     "a variant": (False, write("model.fp16.safetensors", WHOLE), r"model\.fp16\.safetensors: belongs to another set"),
     "a sharded variant": (True, write("model.bf16-00001-of-00001.safetensors", WHOLE), "belongs to another set"),
     "only a variant": (
-        False, both(remove(WEIGHTS), write("model.fp16.safetensors", WHOLE)), "rename it to model.safetensors",
+        False, both(remove(WEIGHTS), write("model.fp16.safetensors", WHOLE)), "nor named in .*; rename it",
     ),
     "an adapter without its config": (False, write("adapter_model.safetensors", WHOLE), "belongs to another set"),
     "a tensor that stands twice": (True, write(SHARD, TWICE), r"holds model\.embed\.weight, as model-00001-of-00002"),
