@@ -61,7 +61,7 @@ class TellingSamples:
                 break
             lost = sum(good[sample] - step[sample] for sample in samples)
             losses.append(min(1.0, max(0.0, lost / context.loss)))
-        return Reading(losses=tuple(losses))
+        return tuple(losses)
 
     def samples(self, count: int) -> int:
         return sum(len(self._samples(context)) for context in self.contexts[:count])
@@ -166,11 +166,11 @@ class Bisection:
         except CheckpointError as error:
             return StepResult(reason=str(error))
         reading = self._telling.reading(self._good, answers, count)
-        if not reading.samples:
+        if not reading:
             gate = regression_gate(run.report)
             reason = run.reason or (gate.reason if gate else "") or "the run answered no telling sample"
             return StepResult(reason=reason)
-        return StepResult(reading=reading, pairs=self._telling.samples(reading.samples))
+        return StepResult(reading=reading, pairs=self._telling.samples(len(reading)))
 
 
 # A second loss before or behind the edge is named from this probability on.

@@ -48,16 +48,8 @@ MOST_WEIGHT, PRIOR_DIFFERENCES = 4.0, 4.0
 VISIBLE_SHARES = (0.65, 0.8, 1.0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
-    """The answers of one step to the first telling samples."""
-
-    losses: tuple[float, ...]
-    """For each sample the share of the endpoints' loss that the step has lost, 0 to 1."""
-
-    @property
-    def samples(self) -> int:
-        return len(self.losses)
+Reading = tuple[float, ...]
+"""The answers of one step to the first telling samples: the shares of the endpoints' loss that it has lost, 0 to 1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,8 +78,8 @@ class Posterior:
         rows = len(WOBBLES) * GROUPS
         likelihoods = {}
         for position, reading in readings.items():
-            lost, weight = sum(reading.losses), weights[position]
-            kept = reading.samples - lost
+            lost, weight = sum(reading), weights[position]
+            kept = len(reading) - lost
             likelihoods[position] = _likelihoods(round(weight * lost, 3), round(weight * kept, 3))
         self._likelihoods = np.ones((last + 1, rows, STATES))
         self._forward = np.zeros((last + 1, rows, STATES))
@@ -212,12 +204,12 @@ def _weights(readings: Mapping[int, Reading]) -> dict[int, float]:
     less than its samples do. The pairs of neighbouring steps that have answered the most samples tell by how much;
     pairs in two states differ in more samples, which only makes the weight smaller.
     """
-    most = max((reading.samples for reading in readings.values()), default=0)
-    full = [position for position in sorted(readings) if readings[position].samples == most]
+    most = max(map(len, readings.values()), default=0)
+    full = [position for position in sorted(readings) if len(readings[position]) == most]
     expected = observed = PRIOR_DIFFERENCES
     for before, after in itertools.pairwise(full):
-        one = np.array(readings[before].losses)
-        two = np.array(readings[after].losses)
+        one = np.array(readings[before])
+        two = np.array(readings[after])
         mean = (one.mean() + two.mean()) / 2
         expected += 2 * most * mean * (1 - mean)
         observed += float(np.square(one - two).sum())

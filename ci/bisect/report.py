@@ -52,7 +52,7 @@ def step_verdict(bisection: Bisection, posterior: Posterior, position: int, resu
     probability = float(posterior.lost[position])
     return replace(
         verdict, verdict="bad" if probability > 0.5 else "good", bad_probability=round(probability, 6),
-        difference=-loss * mean, interval=(-loss * high, -loss * low), lost=sum(reading.losses), pairs=result.pairs,
+        difference=-loss * mean, interval=(-loss * high, -loss * low), lost=sum(reading), pairs=result.pairs,
     )  # fmt: skip
 
 

@@ -169,8 +169,7 @@ class _Search:
         self._rounds_left -= 1
         for request, result in zip(requests, self._steps.measure(requests), strict=True):
             self.results[request.position] = result
-            answered = result.reading.samples if result.reading else 0
-            self._asked[request.position] = max(request.samples, answered)
+            self._asked[request.position] = max(request.samples, len(result.reading or ()))
         self.posterior = self._posterior()
         self._steps.note(self.results, self.posterior, [request.position for request in requests])
 

@@ -14,7 +14,7 @@ CLEAR = EndpointVotes(worse=12, better=0)
 
 def readings(lost: Mapping[int, tuple[int, int]]) -> dict[int, Reading]:
     """Return readings from the numbers of lost samples and of all samples by position."""
-    return {place: Reading(losses=(1.0,) * bad + (0.0,) * (of - bad)) for place, (bad, of) in lost.items()}
+    return {place: (1.0,) * bad + (0.0,) * (of - bad) for place, (bad, of) in lost.items()}
 
 
 @settings(deadline=None)
@@ -77,7 +77,7 @@ def test_steps_that_answer_alike_tell_more_than_as_many_independent_samples() ->
     alike, mixed = ({}, {})
     for place in range(20, 28):
         losses = same if place >= 24 else (1.0,) * 10 + (0.0,) * 30
-        alike[place] = Reading(losses=losses)
-        mixed[place] = Reading(losses=tuple(rng.permutation(losses)))
+        alike[place] = losses
+        mixed[place] = tuple(rng.permutation(losses))
     votes = EndpointVotes(worse=40, better=25)
     assert Posterior(63, alike, votes).falls[24] > Posterior(63, mixed, votes).falls[24]

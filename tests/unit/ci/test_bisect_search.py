@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks import bisect_chains
-from longctx.ci.bisect.posterior import EndpointVotes, Posterior, Reading
+from longctx.ci.bisect.posterior import EndpointVotes, Posterior
 from longctx.ci.bisect.search import Edge, Request, StepResult, search
 
 # Sixteen telling samples do not make a loss of one in 78 steps certain to 99 %.
@@ -40,7 +40,7 @@ class Series:
         if self.text[request.position] not in "gb":
             return StepResult(reason="broken")
         lost = float(self.text[request.position] == "b")
-        return StepResult(reading=Reading(losses=(lost,) * request.samples), pairs=request.samples)
+        return StepResult(reading=(lost,) * request.samples, pairs=request.samples)
 
     def search(self, parallel: int = 1) -> Edge:
         return search(len(self.text) - 1, self, confidence=0.99, parallel=parallel)
