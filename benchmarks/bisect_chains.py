@@ -199,7 +199,7 @@ class Chain:
     def _measure(self, request: Request) -> StepResult:
         position, count = request
         self.answered.setdefault(position, set())
-        samples = [context.place[1] for context in self._telling.contexts[:count]]
+        samples = [number for (_, number), _ in self._telling.contexts[:count]]
         self.answered[position].update(samples)
         good, step = (
             {(CASE.id, index): float(self.scores[place][index]) for index in samples} for place in (0, position)

@@ -21,21 +21,16 @@ EDGE_ALPHA = 0.01
 LEAST_DIFFERENCE_SHARE = 0.5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Context:
-    """Consecutive samples of a case that share a context; a single sample where none do."""
-
-    place: tuple[str, int]
-    """The case, and the number of the context within it."""
-    loss: float
-    """The sum of the samples' scores at the good endpoint, less that at the bad one."""
+Place = tuple[str, int]
+"""A case, and the number of a context within it, which consecutive samples share; or the index of a sample."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TellingSamples:
     """The contexts on which the bad endpoint is worse, in the order in which steps answer them."""
 
-    contexts: tuple[_Context, ...]
+    contexts: tuple[tuple[Place, float], ...]
+    """The places of contexts, each with the sum of its scores at the good endpoint less that at the bad one."""
     groups: Mapping[str, int]
     """The number of consecutive samples that share a context, by case id."""
     votes: EndpointVotes
@@ -43,8 +38,8 @@ class TellingSamples:
     def values(self, count: int) -> tuple[str, ...]:
         """Return the values of `--only-samples` for the first contexts, one for each case."""
         indices: dict[str, list[int]] = {}
-        for context in self.contexts[:count]:
-            for case, index in self._samples(context):
+        for place, _ in self.contexts[:count]:
+            for case, index in self._samples(place):
                 indices.setdefault(case, []).append(index)
         values = []
         for case, of_case in sorted(indices.items()):
@@ -55,19 +50,19 @@ class TellingSamples:
     def reading(self, good: SampleScores, step: SampleScores, count: int) -> Reading:
         """Return the answers of a step to the first contexts, up to the first one that it did not answer wholly."""
         losses = []
-        for context in self.contexts[:count]:
-            samples = self._samples(context)
+        for place, loss in self.contexts[:count]:
+            samples = self._samples(place)
             if any(sample not in step for sample in samples):
                 break
             lost = sum(good[sample] - step[sample] for sample in samples)
-            losses.append(min(1.0, max(0.0, lost / context.loss)))
+            losses.append(min(1.0, max(0.0, lost / loss)))
         return tuple(losses)
 
     def samples(self, count: int) -> int:
-        return sum(len(self._samples(context)) for context in self.contexts[:count])
+        return sum(self.groups[case] for (case, _), _ in self.contexts[:count])
 
-    def _samples(self, context: _Context) -> list[tuple[str, int]]:
-        case, number = context.place
+    def _samples(self, place: Place) -> list[Place]:
+        case, number = place
         first, group = number * self.groups[case], self.groups[case]
         return [(case, index) for index in range(first, first + group)]
 
@@ -79,22 +74,22 @@ def telling_samples(
 
     Those that steps may have answered already, `earlier`, come first.
     """
-    losses: dict[tuple[str, int], float] = {}
+    losses: dict[Place, float] = {}
     for flip in flips:
         place = flip.case, flip.index // groups[flip.case]
         losses[place] = losses.get(place, 0.0) + flip.before - flip.after
     sizes = [abs(loss) for loss in losses.values() if loss]
     least = LEAST_DIFFERENCE_SHARE * sum(sizes) / max(1, len(sizes))
-    contexts = {} if earlier is None else {context.place: context for context in earlier.contexts}
+    contexts = {} if earlier is None else dict(earlier.contexts)
     better = 0
     for place in sorted(losses, key=lambda place: stable_hash("telling", *place)):
         loss = losses[place]
         if loss > 0 and loss >= least:
-            contexts.setdefault(place, _Context(place=place, loss=loss))
+            contexts.setdefault(place, loss)
         elif loss < 0 and -loss >= least:
             better += 1
     votes = EndpointVotes(worse=len(contexts), better=better)
-    return TellingSamples(contexts=tuple(contexts.values()), groups=groups, votes=votes)
+    return TellingSamples(contexts=tuple(contexts.items()), groups=groups, votes=votes)
 
 
 def edge_bounds(loss_points: float) -> Bounds:

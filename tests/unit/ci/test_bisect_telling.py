@@ -16,7 +16,7 @@ def flip(index: int, before: float, after: float, case: str = "a") -> Flip:
 
 def test_samples_that_became_worse_tell_and_those_that_became_better_only_vote() -> None:
     telling = telling_samples([flip(3, 1, 0), flip(5, 0, 1), flip(9, 1, 0)], {"a": 1})
-    assert {context.place for context in telling.contexts} == {("a", 3), ("a", 9)}
+    assert {place for place, _ in telling.contexts} == {("a", 3), ("a", 9)}
     assert telling.votes == EndpointVotes(worse=2, better=1)
     assert telling.values(2) == ("a:3,9",)
 
@@ -31,8 +31,8 @@ def test_more_samples_of_the_endpoints_keep_the_order_of_those_before() -> None:
 
 def test_samples_of_a_context_come_together_and_their_losses_add_up() -> None:
     telling = telling_samples([flip(4, 1, 0), flip(6, 1, 0.5), flip(8, 0.0, 1.0)], {"a": 4})
-    (context,) = telling.contexts
-    assert (context.place, context.loss) == (("a", 1), 1.5)
+    ((place, loss),) = telling.contexts
+    assert (place, loss) == (("a", 1), 1.5)
     assert telling.values(1) == ("a:4,5,6,7",)
     good = {("a", index): 1.0 for index in range(4, 8)}
     reading = telling.reading(good, good | {("a", 4): 0.25}, 1)
@@ -48,7 +48,7 @@ def test_small_differences_of_fractional_scores_do_not_tell() -> None:
 
 def test_a_reading_ends_at_the_first_unanswered_context() -> None:
     telling = telling_samples([flip(index, 1, 0) for index in range(3)], {"a": 1})
-    first, second, _ = (context.place for context in telling.contexts)
+    first, second, _ = (place for place, _ in telling.contexts)
     good = {("a", index): 1.0 for index in range(3)}
     assert telling.reading(good, {first: 0.0}, 3) == (1.0,)
     assert telling.reading(good, {second: 0.0}, 3) == ()
