@@ -11,7 +11,7 @@ import stat
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from longctx.fixtures.checkpoints.checkpoint import ADAPTER_CONFIG, read_checkpoint, read_source
 from longctx.fixtures.checkpoints.safetensors import CheckpointError
@@ -150,30 +150,21 @@ class StepReader:
         return unclear
 
 
-class _Place(NamedTuple):
-    """A step within a part of a run."""
-
-    step: int
-    part: int
-    path: Path
-
-
 def _restarts(steps: Iterable[Step]) -> dict[Path, str]:
     """Return the checkpoints of parts of a run, such as epochs, if steps begin again with a part; with a line why."""
-    by_word: dict[str, list[_Place]] = {}
+    by_word: dict[str, list[tuple[int, Step]]] = {}
     for step in steps:
         if match := PART.search(step.name.lower()):
-            place = _Place(step.number, int(match[2]), step.path)
-            by_word.setdefault(match[1], []).append(place)
+            by_word.setdefault(match[1], []).append((int(match[2]), step))
     unclear: dict[Path, str] = {}
     for word, places in by_word.items():
-        for one, other in itertools.pairwise(sorted(places)):
-            if one.part > other.part:
-                low, high = (f"step {place.step} of {word} {place.part}" for place in (one, other))
+        for (part, step), (next_part, next_step) in itertools.pairwise(places):
+            if part > next_part:
+                low, high = f"step {step.number} of {word} {part}", f"step {next_step.number} of {word} {next_part}"
                 line = (
                     f"the steps of each {word} begin again: {low} is lower than {high}; {ASK}, for those of one {word}"
                 )
-                unclear |= {place.path: line for place in places}
+                unclear |= {of_word.path: line for _, of_word in places}
     return unclear
 
 

@@ -246,14 +246,12 @@ def _headline(measurements: Sequence[WatchedCheckpoint], alerts: Sequence[Alert]
 def _alert(alert: Alert, text: AlertText) -> dict[str, Any]:
     facts = []
     for name, value in text.facts(alert) if alert.is_open else ():
-        facts.append((name, visible_line(value), _link(value, text.folder)))
+        # The address of a page that a fact names, relative to the index.
+        is_page = value.endswith(".html") and os.path.isfile(value)
+        link = os.path.relpath(value, text.folder) if is_page else ""
+        facts.append((name, visible_line(value), link))
     title = f"Alert, {alert.status}: {headline(alert)}"
     return {"name": visible(alert.name), "headline": visible_line(title), "facts": facts}
-
-
-def _link(text: str, folder: Path) -> str:
-    """Return the address of a page that a fact names, relative to the index; empty for any other text."""
-    return os.path.relpath(text, folder) if text.endswith(".html") and os.path.isfile(text) else ""
 
 
 def _reason(measurement: WatchedCheckpoint, alert: Alert | None) -> str:
