@@ -16,9 +16,9 @@ from longctx.fixtures.diagnosis.cause import FEWEST_TELLING, find_cause
 from longctx.fixtures.diagnosis.exchange import Exchanger
 from longctx.fixtures.diagnosis.static import compare_files
 from longctx.fixtures.lengths import LengthError, parse_length
-from longctx.fixtures.outside_files import expanded, read_outside
+from longctx.fixtures.outside_files import expanded
 from longctx.fixtures.records.errors import DiagnosisError, EngineError
-from longctx.fixtures.records.report import JsonReport, parse_report
+from longctx.fixtures.records.report import ReportFileError, read_report_file
 from longctx.fixtures.tasks import TASKS
 from longctx.fixtures.tasks.task import CannotFit, Task
 from longctx.fixtures.tokenization.load import TokenizerError
@@ -104,7 +104,10 @@ def _read_alarm(file: Path, good: str, bad: str, case: str | None) -> _Alarm:
 
     Without a case it is the one with the most of them. Raises DiagnosisError with one line.
     """
-    report = _report(file)
+    try:
+        report = read_report_file(expanded(file))
+    except ReportFileError as error:
+        raise DiagnosisError(f"--report: {error}") from error
     options = report.run.options
     if set_otherwise := [name for name, default in OTHER_PROMPTS.items() if options.get(name, default) != default]:
         raise DiagnosisError(
@@ -125,17 +128,6 @@ def _read_alarm(file: Path, good: str, bad: str, case: str | None) -> _Alarm:
         )
     ordered = sorted(by_case[chosen], key=lambda flip: (flip.after - flip.before, flip.index))
     return _Alarm(case=chosen, seed=report.run.seed, chat=options.get("chat", "auto"), flips=tuple(ordered))
-
-
-def _report(file: Path) -> JsonReport:
-    try:
-        return parse_report(read_outside(expanded(file)))
-    except OSError as error:
-        raise DiagnosisError(
-            f"--report: cannot read {file} ({error.strerror}); give a file of --report-json"
-        ) from error
-    except ValueError as error:
-        raise DiagnosisError(f"--report: {file} is no report ({error}); give a file of --report-json") from error
 
 
 def _progress(line: str) -> None:

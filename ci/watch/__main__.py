@@ -26,6 +26,7 @@ from longctx.ci.suite_options import check_suite_options, read_suite_options
 from longctx.ci.watch.baselines import check_anchor
 from longctx.ci.watch.history import locked
 from longctx.ci.watch.loop import Watch, WatchSettings, print_timed
+from longctx.ci.watch.measure import SuiteRunner
 from longctx.ci.watch.notify import Notifier, read_on_failure
 from longctx.fixtures.atomic_files import PARTIAL
 from longctx.fixtures.cli import CommandParser, report_wrong_use
@@ -100,6 +101,9 @@ def _parse(arguments: list[str]) -> WatchSettings:
     execution = read_execution(parsed.launch, parsed.parallel, print_timed)
     suite = read_suite_options(options)
     check_suite_options(suite)
+    runner = SuiteRunner(
+        options=suite, gpus=(), horizon=parsed.horizon, doublings=parsed.doublings, executor=execution.executor
+    )
     return WatchSettings(
         directory=parsed.directory.resolve(),
         interval_seconds=_seconds(parsed.every, "--every"),
@@ -111,10 +115,8 @@ def _parse(arguments: list[str]) -> WatchSettings:
         out=absolute(parsed.out),
         once=parsed.once,
         anchor=parsed.anchor,
-        horizon=parsed.horizon,
-        doublings=parsed.doublings,
+        runner=runner,
         steps=steps,
-        suite=suite,
         execution=execution,
         launch=parsed.launch,
     )

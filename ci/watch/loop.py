@@ -14,7 +14,6 @@ from msgspec import structs
 
 from longctx.ci.checkpoint_dirs import CheckpointWatcher, CompleteCheckpoint, StepReader
 from longctx.ci.launch import Execution
-from longctx.ci.suite_options import SuiteOptions
 from longctx.ci.suite_process import LocalProcesses
 from longctx.ci.watch.alert_text import AlertText, broken, culprit_text, headline, score_lines, write_index
 from longctx.ci.watch.alerts import Alert, Gap, due_search, find_alerts, run_search
@@ -49,13 +48,9 @@ class WatchSettings:
     """True to end when every complete checkpoint is measured."""
     anchor: str | None
     """The step, checkpoint or report to compare all checkpoints with; None for the lowest step that passed."""
-    horizon: int
-    """The number of checkpoints that share the probability of a wrong failure."""
-    doublings: int
-    """How often the samples of a checkpoint are doubled where a loss is suspected."""
-    steps: StepReader = field(default_factory=StepReader)
-    suite: SuiteOptions
-    """The user's pytest options."""
+    runner: SuiteRunner
+    """Measures a checkpoint, with the user's pytest options."""
+    steps: StepReader
     execution: Execution
     launch: str | None
     """The template of --launch, for searches."""
@@ -78,20 +73,15 @@ class Watch:
     """Measure the checkpoints of one directory into one history."""
 
     def __init__(self, settings: WatchSettings):
-        self.settings = settings
+        self.settings, self.suite = settings, settings.runner.options
         self.watcher = CheckpointWatcher(
-            settings.directory, settings.marker, settings.suite.given, reader=settings.steps
+            settings.directory, settings.marker, self.suite.given, reader=settings.steps
         )  # fmt: skip
         self.history = History(settings.out)
         self.baselines = Baselines(
-            self.history, settings.anchor, drop_points=settings.suite.drop_points,
-            needs_checkpoint=settings.suite.seed_by_step,
-        )  # fmt: skip
-        self.runner = SuiteRunner(
-            options=settings.suite, gpus=(), horizon=settings.horizon, executor=settings.execution.executor,
-            doublings=settings.doublings,
-        )  # fmt: skip
-        self.alert_text = AlertText(folder=settings.out, suite=settings.suite, steps=settings.steps)
+            self.history, settings.anchor, drop_points=self.suite.drop_points, needs_checkpoint=self.suite.seed_by_step
+        )
+        self.alert_text = AlertText(folder=settings.out, suite=self.suite, steps=settings.steps)
         self.alerts = find_alerts(self.history.by_step, self.history.searches)
         self._in_progress: dict[Future[Any], _Started] = {}
         # The GPUs of --gpus, shared out to the measurements that run at a time.
@@ -208,7 +198,7 @@ class Watch:
         started = _Started(gpus=gpus, checkpoint=checkpoint, record=record)
         alerts = [alert for alert in self.alerts if alert.is_open and alert.first.step < step.number]
         alerted = {name for alert in alerts for name in alert.cases}
-        runner = replace(self.runner, gpus=gpus, alerted=alerted)
+        runner = replace(self.settings.runner, gpus=gpus, alerted=alerted)
         future = self.settings.execution.submit(runner.measure, checkpoint, baselines, report)
         self._in_progress[future] = started
 
@@ -223,7 +213,7 @@ class Watch:
     def _start_search(self, alert: Alert, gap: Gap) -> None:
         good, bad, settings = gap.good.step, gap.bad.step, self.settings
         print_timed(f"alert at step {alert.first.step}: searching {len(gap.between)} steps from {good} to {bad}")
-        options = [*settings.suite.given, *settings.steps.words]
+        options = [*self.suite.given, *settings.steps.words]
         if settings.launch:
             options += ["--launch", settings.launch]
         processes = LocalProcesses(cancelled=settings.execution.cancelled)
@@ -280,7 +270,7 @@ class Watch:
         return write_index(directory, self.alert_text, known, self.alerts, summary, counts_gpus=counts_gpus)
 
     def _summary(self) -> list[str]:
-        measurements, settings = self.history.by_step, self.settings
+        measurements = self.history.by_step
         counts = Counter(known.verdict if known.counts else "gone" for known in measurements)
         texts = [f"{counts[word]} {word}" for word in (*reversed(SEVERITY), "gone") if counts[word]]
         shown = ", ".join(texts) or "nothing measured"
@@ -292,7 +282,7 @@ class Watch:
             lines.append(f"alerts: {len(opened)} open, {closed} closed{worst}")
         for path, reason in self.watcher.waiting.items():
             lines.append(f"not measured: {path}: {reason}")
-        risk = f"{100 * (1 - settings.suite.confidence):g} % of runs of {settings.horizon} checkpoints"
+        risk = f"{100 * (1 - self.suite.confidence):g} % of runs of {self.settings.runner.horizon} checkpoints"
         return [*lines, f"a gate fails by mistake in at most {risk}"]
 
     def _notify(self) -> None:

@@ -53,7 +53,7 @@ def test_a_watch_passes_an_option_on_or_says_what_to_use_instead(option: Option,
         with pytest.raises(ValueError, match=rf"^{option.flag}: .+; leave it out, {re.escape(option.watch)}$"):
             parse_watch(["runs", *words])
         return
-    suite = parse_watch(["runs", *words]).suite
+    suite = parse_watch(["runs", *words]).runner.options
     assert suite.checks_engine if option.flag == "--invariance" else list(suite.given) == words
 
 
