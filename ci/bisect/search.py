@@ -85,7 +85,8 @@ class Edge:
     def skipped(self) -> tuple[int, ...]:
         """Positions between the two steps that could not be measured."""
         between = range(self.last_good + 1, self.first_bad)
-        return tuple(position for position in between if position in self.results and self.results[position].reason)
+        skipped = {position for position, result in self.results.items() if result.reason}
+        return tuple(position for position in between if position in skipped)
 
     @property
     def is_step(self) -> bool:

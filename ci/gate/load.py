@@ -24,8 +24,6 @@ SEPARATORS = ",;\t"
 LIMIT_BYTES = 4096 * MIB
 MOST_NAMED, MOST_SHOWN, MOST_CHARACTERS = 3, 8, 90
 HEADER = "header.json"
-ALL = "all"
-"""The task of the samples of a single file that names none."""
 # Metrics of which less is better.
 LOWER_IS_BETTER = frozenset({
     "perplexity", "word_perplexity", "byte_perplexity", "bits_per_byte", "ppl", "loss", "nll", "wer", "cer", "ter",
@@ -233,7 +231,7 @@ def _newest(files: Mapping[Path, Sequence[Sample]], name: str, notes: list[str])
     older = set()
     for path in sorted(files, key=lambda path: files[path][0].stamp, reverse=True):
         samples = files[path]
-        unnamed = path.name.partition(".")[0] if len(files) > 1 else ALL
+        unnamed = path.name.partition(".")[0] if len(files) > 1 else "all"
         for sample in samples:
             sample.task = shown_task(unnamed if sample.task in (None, "") else str(sample.task))
         keys = {(sample.place, sample.key, str(sample.repeat)) for sample in samples}

@@ -106,7 +106,7 @@ def _parse(arguments: list[str]) -> WatchSettings:
     )
     return WatchSettings(
         directory=parsed.directory.resolve(),
-        interval_seconds=_seconds(parsed.every, "--every"),
+        interval_seconds=_seconds(parsed.every),
         marker=parsed.done_marker,
         gpus=gpus,
         notifier=Notifier(command=command),
@@ -125,15 +125,13 @@ def _parse(arguments: list[str]) -> WatchSettings:
 def _check_gpus(launch: str | None, parallel: int, gpus: tuple[str, ...]) -> None:
     if launch is not None and gpus:
         raise ValueError(f"--gpus: {','.join(gpus)!r} with --launch, but the scheduler assigns GPUs; leave it out")
-    if gpus and parallel > 1 and len(gpus) % parallel:
-        raise ValueError(
-            f"--parallel: {parallel} measurements cannot share the {len(gpus)} GPUs of --gpus evenly; "
-            f"give a number that divides {len(gpus)}"
-        )
+    if gpus and len(gpus) % parallel:
+        fault = f"{parallel} measurements cannot share the {len(gpus)} GPUs of --gpus evenly"
+        raise ValueError(f"--parallel: {fault}; give a number that divides {len(gpus)}")
 
 
-def _seconds(text: str, option: str) -> float:
+def _seconds(text: str) -> float:
     match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([smh])", text)
     if match is None or not float(match[1]):
-        raise ValueError(f"{option}: unknown {text!r}; write 30s, 5m or 8h")
+        raise ValueError(f"--every: unknown {text!r}; write 30s, 5m or 8h")
     return float(match[1]) * SECONDS[match[2]]

@@ -227,10 +227,6 @@ class Gap:
     bad: WatchedCheckpoint
     between: tuple[Step, ...]
 
-    @property
-    def ends(self) -> tuple[str, str]:
-        return (self.good.fingerprint, self.bad.fingerprint)
-
 
 def find_gap(
     alert: Alert, measurements: Sequence[WatchedCheckpoint], on_disk: Sequence[CompleteCheckpoint]
@@ -262,7 +258,8 @@ def due_search(
         gap = find_gap(alert, measurements, on_disk) if alert.is_open and alert.cases else None
         if gap is None:
             continue
-        is_searched = alert.search is not None and (alert.search.good, alert.search.bad) == gap.ends
+        ends = gap.good.fingerprint, gap.bad.fingerprint
+        is_searched = alert.search is not None and (alert.search.good, alert.search.bad) == ends
         is_pending = any(gap.good.step < step < gap.bad.step for step in pending)
         if not is_searched and not is_pending:
             return alert, gap
@@ -310,8 +307,7 @@ def run_search(
     command = [sys.executable, "-P", "-m", *words, *patterns]
     processes.execute(command, report=result, environment=environment_of(gpus))
     last = one_line(log_lines(log_of(result))[-1], LINE_CHARACTERS)
-    good, bad = gap.ends
-    made = Search(good=good, bad=bad, cases=tuple(cases), line=last)
+    made = Search(good=gap.good.fingerprint, bad=gap.bad.fingerprint, cases=tuple(cases), line=last)
     try:
         document = json.loads(read_outside(result))
     except (OSError, ValueError):

@@ -1,7 +1,6 @@
 """The folder of a watch: its measurements as JSON lines, synced one by one, and the lock that one watch holds on it."""
 
 import contextlib
-import errno
 import fcntl
 import json
 import os
@@ -18,9 +17,6 @@ from longctx.ci.checkpoint_dirs import Loss
 from longctx.fixtures.records.report_parts import Interval
 
 LOCK = "watch.lock"
-# The errors of file systems without locks, and of those whose lock server is not there.
-NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL)
-MOST_HOLDER_BYTES = 512
 
 Verdict = Literal["pass", "undecided", "not measured", "fail", "error"]
 ACCEPTED: tuple[Verdict, ...] = ("pass", "undecided")
@@ -270,7 +266,7 @@ def locked(folder: Path, *, waits: bool, show: Callable[[str], None]) -> Iterato
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             file.seek(0)
-            holder = file.read(MOST_HOLDER_BYTES).decode("utf-8", "replace").strip()
+            holder = file.read().decode("utf-8", "replace").strip()
             then = "waiting until it ends" if waits else "nothing to do here"
             show(f"another watch measures into {folder} ({holder}); {then}")
             if not waits:
@@ -278,8 +274,6 @@ def locked(folder: Path, *, waits: bool, show: Callable[[str], None]) -> Iterato
                 return
             fcntl.flock(file, fcntl.LOCK_EX)
         except OSError as error:
-            if error.errno not in NO_LOCKS:
-                raise
             show(f"the file system of {folder} has no locks ({error.strerror}); start only one watch with this --out")
         started = datetime.now(UTC).isoformat(sep=" ", timespec="seconds")
         file.truncate(0)

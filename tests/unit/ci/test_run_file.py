@@ -78,7 +78,7 @@ def test_a_watch_takes_its_directory_from_the_command_line_and_the_rest_from_the
     monkeypatch.setattr("longctx.ci.watch.__main__.check_suite_options", lambda *_: None)
     settings = _parse(["runs", "--every", "3s", "--lengths", "4k"])
     assert (settings.directory, settings.interval_seconds, settings.once) == (tmp_path / "runs", 3, True)
-    assert list(settings.suite.given) == ["--lengths=8kb", "-ka or b", "--lengths", "4k"]
+    assert list(settings.runner.options.given) == ["--lengths=8kb", "-ka or b", "--lengths", "4k"]
 
 
 def test_the_file_of_the_current_directory_is_read_and_named(
