@@ -169,6 +169,7 @@ def test_a_configuration_works_at_any_length(tmp_path: Path) -> None:
         ("vt", "[ruler.prompts]\ntemplate = '{context}'", "prompts: template must use these placeholders: {context}"),
         ("vt", "[ruler.prompts]\nneedle = '{key}'", "prompts: unknown part 'needle'; use one of "),
         ("vt", 'lengths = ["4q"]', "lengths: "),
+        ("vt", 'category = "skip"', "category: Expected 'str' matching regex '^(?!(filterwarnings|parametrize|skip|"),
     ],
 )
 def test_settings_that_no_sample_can_have_are_named(base: str, settings: str, error: str, tmp_path: Path) -> None:
