@@ -56,7 +56,7 @@ def test_a_model_that_writes_something_else_is_an_error_and_not_a_no(tmp_path: P
 def test_a_model_of_another_kind_is_refused(tmp_path: Path) -> None:
     sizes: Any = {"hidden_size": WIDTH, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": WIDTH}
     bert = BertForSequenceClassification(BertConfig(vocab_size=len(WORDS), **sizes))
-    assert "BertForSequenceClassification is no sequence-to-sequence model" in refused(saved(tmp_path, bert))
+    assert "it has to be a whole sequence-to-sequence model" in refused(saved(tmp_path, bert))
 
 
 @pytest.mark.parametrize("size", [{"num_layers": 2}, {"d_ff": WIDTH + 1}], ids=["missing", "of another shape"])
