@@ -5,7 +5,7 @@ from pathlib import Path
 
 from longctx.fixtures.cli import CommandParser, print_line, report_wrong_use
 from longctx.plugins.journal.file_system import JournalError
-from longctx.plugins.journal.heartbeat import WORKER_NAME, WORKERS, is_worker_dead
+from longctx.plugins.journal.heartbeat import WORKERS
 from longctx.plugins.journal.subjects import SubjectDirectory, delete_subject, subject_directories
 
 AGES_SECONDS = {"d": 86_400, "h": 3_600}
@@ -26,7 +26,7 @@ def main(arguments: list[str] | None = None) -> int:
         if options.prune is None:
             _list(subjects)
         else:
-            _prune(directory, subjects, _least_seconds(options.prune), is_dry=options.dry_run)
+            _prune(subjects, _least_seconds(options.prune), is_dry=options.dry_run)
     except (ValueError, JournalError) as error:
         return report_wrong_use(str(error))
     except OSError as error:
@@ -81,7 +81,7 @@ def _size(size_bytes: int) -> str:
     return f"{size_bytes / 10**6:.2f} MB"
 
 
-def _prune(directory: Path, subjects: list[SubjectDirectory], least_seconds: int, *, is_dry: bool) -> None:
+def _prune(subjects: list[SubjectDirectory], least_seconds: int, *, is_dry: bool) -> None:
     freed_bytes = 0
     for item in subjects:
         if item.idle_seconds < least_seconds:
@@ -91,12 +91,4 @@ def _prune(directory: Path, subjects: list[SubjectDirectory], least_seconds: int
             continue
         freed_bytes += item.size_bytes
         print_line(f"{'would delete' if is_dry else 'deleted':12}  {_row(item)}")
-    leftovers = _files_of_dead_workers(directory)
-    for file in leftovers if not is_dry else ():
-        file.unlink(missing_ok=True)
-    print_line(f"{'would free' if is_dry else 'freed'} {_size(freed_bytes)}, files of dead workers: {len(leftovers)}")
-
-
-def _files_of_dead_workers(directory: Path) -> list[Path]:
-    files = sorted((directory / WORKERS).glob("*.json"))
-    return [file for file in files if WORKER_NAME.fullmatch(file.stem) and is_worker_dead(file)]
+    print_line(f"{'would free' if is_dry else 'freed'} {_size(freed_bytes)}")

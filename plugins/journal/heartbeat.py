@@ -119,11 +119,14 @@ class Heartbeat:
         with contextlib.suppress(OSError):
             worker_file(self.directory, self.name).unlink()
             self._file.close()
-            others = (path for path in (self.directory / WORKERS).iterdir() if WORKER_NAME.fullmatch(path.stem))
+            files = (self.directory / WORKERS).iterdir()
+            others = [path for path in files if WORKER_NAME.fullmatch(path.stem)]
             # Of workers that close at the same time, the last one sees that the others' files are gone.
-            if all(is_worker_dead(path) for path in others):
+            if all(map(is_worker_dead, others)):
                 for call in self.when_last:
                     call()
+                for path in others:
+                    path.unlink(missing_ok=True)
 
     def _write(self) -> None:
         self._file = worker_file(self.directory, self.name).open("wb", buffering=0)
