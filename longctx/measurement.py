@@ -63,7 +63,7 @@ def measure_model(
             evaluation=evaluation,
             facts=controller.facts,
             execution=execution_settings(run.checkpoint, settings),
-            baseline_execution=controller.executions.get("baseline"),
+            baseline_execution=(controller.executions or {}).get("baseline"),
             computed_samples=controller.computed_samples,
             started=started,
             seconds=time.monotonic() - clock,

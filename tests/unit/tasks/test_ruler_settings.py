@@ -9,8 +9,7 @@ import pytest
 from longctx.fixtures.corpora.rows import QuestionsError
 from longctx.fixtures.records import Sample
 from longctx.fixtures.tasks.questions.read_tasks import SHIPPED
-from longctx.fixtures.tasks.registry import RULER
-from longctx.fixtures.tasks.ruler.configured import read_ruler
+from longctx.fixtures.tasks.ruler.configured import RULER, read_ruler
 from longctx.fixtures.tasks.task import Task
 from longctx.plugins.runner.samples import FULL_FILL_LENGTH
 from tests.helpers.tiny_tokenizers import GENERATED, formatter
