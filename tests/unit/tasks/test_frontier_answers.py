@@ -88,16 +88,17 @@ def test_one_request_of_a_conversation_repeats_and_no_other(instances: int) -> N
 
 def test_an_answer_without_the_code_or_with_another_reply_is_told_apart() -> None:
     sample = sampled("mrcr_4", 1)
-    truth, reply = sample.truth, sample.references[0]
-    assert scored(sample, f" {truth.code}{reply}\n").value == 1
+    code, replies, wanted = sample.truth
+    reply = sample.references[0]
+    assert scored(sample, f" {code}{reply}\n").value == 1
     assert (scored(sample, reply).value, scored(sample, reply).parts["ratio"]) == (0, 1)
-    half = scored(sample, truth.code + reply[: len(reply) // 2])
+    half = scored(sample, code + reply[: len(reply) // 2])
     assert 0.6 < half.value < 0.7
     assert half.failure == "incomplete"
-    other = (truth.wanted + 1) % 4
-    wrong = scored(sample, truth.code + truth.replies[other])
+    other = (wanted + 1) % 4
+    wrong = scored(sample, code + replies[other])
     assert (wrong.failure, wrong.parts["copied"], wrong.parts["wanted"]) == (
-        "wrong instance", other + 1, truth.wanted + 1,
+        "wrong instance", other + 1, wanted + 1,
     )  # fmt: skip
     assert wrong.value < 0.3
 
