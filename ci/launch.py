@@ -27,6 +27,8 @@ from longctx.fixtures.supervisor import job_command
 
 FIELD = re.compile(r"\{(\w+)\}")
 COMMAND = "{command}"
+# Stands for the words of the command; no argument of a process can contain it.
+WORDS = "\0"
 # These options take a command as one word; the following words would be arguments of something else.
 TAKING_ONE_WORD = ("--wrap", "-c", "-lc")
 NAME_CHARACTERS = 40
@@ -39,21 +41,23 @@ VISIBLE_SECONDS = 10.0
 def _filled(template: Sequence[str], command: Sequence[str], name: str) -> list[str]:
     """Return the command line that launches `command` as a job of this name.
 
-    `{command}` as a word of its own becomes the words of the command; behind --wrap and -c and in a longer word, as in
-    `--wrap={command}`, it becomes one string that is quoted for a shell.
+    `{command}` as a word of its own becomes the words of the command; behind --wrap and -c, in quotes and in a longer
+    word, as in `--wrap={command}`, it becomes one string that is quoted for a shell.
     """
     filled: list[str] = []
     for before, word in itertools.pairwise(["", *template]):
-        text = FIELD.sub(lambda field: name if field[1] == "name" else shlex.join(command), word)
-        is_split = word == COMMAND and before not in TAKING_ONE_WORD
-        filled += command if is_split else [text]
+        if word == WORDS and before not in TAKING_ONE_WORD:
+            filled += command
+            continue
+        text = word.replace(WORDS, COMMAND)
+        filled.append(FIELD.sub(lambda field: name if field[1] == "name" else shlex.join(command), text))
     return filled
 
 
 def _read_template(text: str) -> tuple[str, ...]:
     """Return the words of --launch; raise ValueError with one line for a template that cannot be used."""
     try:
-        words = shlex.split(text)
+        words = shlex.split(re.sub(r"(?<!\S)\{command\}(?!\S)", WORDS, text))
     except ValueError as error:
         raise ValueError(f"--launch: {text!r}: {str(error).lower()}; close every quote") from error
     unknown = [field for field in FIELD.findall(text) if field not in ("command", "name")]
@@ -61,7 +65,7 @@ def _read_template(text: str) -> tuple[str, ...]:
         raise ValueError(f"--launch: unknown field {{{unknown[0]}}} in {text!r}; use {COMMAND} or {{name}}")
     if COMMAND not in text:
         raise ValueError(f"--launch: no {COMMAND} in {text!r}; write it where the command belongs: 'srun {COMMAND}'")
-    if words[0] != COMMAND and shutil.which(words[0]) is None:
+    if words[0] != WORDS and shutil.which(words[0]) is None:
         raise ValueError(f"--launch: no program {words[0]!r} on this machine; run this where jobs can be submitted")
     return tuple(words)
 

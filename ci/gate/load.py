@@ -6,7 +6,7 @@ import io
 import json
 import math
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -163,6 +163,8 @@ def _rows(path: Path) -> Iterator[tuple[str, Any]]:
     text = data.lstrip()
     if not text:
         raise ResultsError(f"{path}: is empty; {WRITTEN}")
+    if path.suffix in (".gz", ".zst", ".xz", ".bz2"):
+        raise ResultsError(f"{path}: is compressed; unpack it first")
     if data.startswith(b"PK\x03\x04"):
         yield "", _unpacked(path)
     elif text[:1] in (b"{", b"["):
@@ -191,6 +193,9 @@ def _csv_rows(path: Path, text: str) -> Iterator[tuple[str, object]]:
     reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
     try:
         names = reader.fieldnames = [name.strip().lower() for name in reader.fieldnames or ()]
+        twice = [name for name, count in Counter(names).items() if count > 1]
+        if twice:
+            raise ResultsError(f"{path}: has several columns {twice[0]!r}; keep one of them")
         for row in reader:
             where = f", line {reader.line_num}"
             # A value without a column has no name, and a column without a value None.
@@ -278,7 +283,7 @@ def _share(sample: Sample, metric: str, reading: Reading, name: str) -> float:
     score, scale = sample.scores[metric], 1.0 if reading.scale is None else reading.scale
     try:
         number = float(score)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         number = TRUTH.get(str(score).strip().lower(), math.nan)
     if 0 <= number <= scale:
         return number / scale

@@ -5,6 +5,7 @@ The rank correlations are those of HELMET's analysis (Yen et al. 2025, §3).
 
 import math
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -323,8 +324,8 @@ Standings = Mapping[int, Standing]
 def ranking(documents: Sequence[JsonReport]) -> list[Table]:
     """Return a table for each suite with the models by their plain averages over lengths (RULER, Table 3).
 
-    The averages are over the cases that all reports have. A rank is a range where the intervals do not tell models
-    apart. Raises HistoryError without a common case.
+    The averages are over the tasks that all reports have, at the lengths that have all of them. A rank is a range where
+    the intervals do not tell models apart. Raises HistoryError without a common case.
     """
     scored = []
     for document in documents:
@@ -332,7 +333,10 @@ def ranking(documents: Sequence[JsonReport]) -> list[Table]:
     common = [case for case_id, case in scored[0].items() if all(case_id in cases for cases in scored)]
     tables = []
     for suite in dict.fromkeys(case.suite for case in common):
-        ids = [case.id for case in common if case.suite == suite]
+        of_suite = [case for case in common if case.suite == suite]
+        sizes = Counter(case.length for case in of_suite)
+        # The mean of a length without some of the tasks is no mean of the suite.
+        ids = [case.id for case in of_suite if sizes[case.length] == max(sizes.values())]
         by_document = [_standings([cases[case_id] for case_id in ids]) for cases in scored]
         tables.append(_ranked(TITLES.get(suite, suite), documents, by_document))
     if not tables:

@@ -25,7 +25,8 @@ WORDS = st.lists(st.text(st.characters(exclude_characters="\0", codec="utf-8"), 
 def test_a_command_reaches_the_job_word_by_word_whatever_it_contains(command: list[str]) -> None:
     alone = _filled(_read_template("env -i {command} --name={name}"), command, "longctx-1")
     assert alone == ["env", "-i", *command, "--name=longctx-1"]
-    for template in ("sh --wrap={command}", "sh --wrap '{command}'", "sh -c {command}"):
+    quoted = ("sh --wrap '{command}'", "ssh node '{command}'", 'bash -ec "{command}"')
+    for template in (*quoted, "sh --wrap={command}", "sh -c {command}"):
         assert shlex.split(_filled(_read_template(template), command, "n")[-1].removeprefix("--wrap=")) == command
     inside = _filled(_read_template("sh -c 'cd /srv && {command}'"), command, "n")
     assert shlex.split(inside[-1].removeprefix("cd /srv && ")) == command

@@ -131,6 +131,19 @@ def test_models_are_ranked_where_their_intervals_tell_them_apart(half: float, ra
     assert [row.cells[-1].text for row in table.rows] == ranks
 
 
+def test_a_ranking_leaves_out_a_length_without_some_of_the_tasks() -> None:
+    reports = []
+    for name in ("a", "b"):
+        places = [("vt", 512), ("vt", 1024), ("cwe", 1024)]
+        cases = [
+            {"id": f"test_ruler[{task}-{length}]", "suite": "ruler", "task": task, "length": length, "score": 50.0}
+            for task, length in places
+        ]
+        reports.append(report_of({"model": {"name": name}, "cases": cases}))
+    (table,) = ranking(reports)
+    assert table.columns == ("1K", "average", "rank")
+
+
 def test_reports_without_a_common_case_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     files = []
     for length in ("4096", "8192"):

@@ -295,7 +295,7 @@ ODD: dict[str, tuple[Make, int, str]] = {
     "only a header": (text(b"id,score\n"), 4, r"new.csv: has no results of a known format; known are"),
     "no file": (lambda folder: (folder / "a", folder / "b"), 4, r"error: BASE: .*a has no result file; give a file"),
     "empty folder": (lambda folder: (folder, folder), 4, r"error: BASE: .* has no result file; give a file"),
-    "a compressed table": (text(b"\x1f\x8b\x08\x00", "new.csv.gz"), 4, r"new.csv.gz: cannot be read"),
+    "a compressed table": (text(b"\x1f\x8b\x08\x00", "new.csv.gz"), 4, r"new.csv.gz: is compressed; unpack it first"),
     "a broken archive": (text(b"PK\x03\x04 no archive", "new.eval"), 4, r"new.eval: cannot be read \(BadZipFile"),
     "nested deeply": (text(b"[" * 100_000, "new.json"), 4, r"new.json: cannot be read \(RecursionError"),
     "no UTF-8": (text(b"id,score\n\xff\xfe,1\n"), 4, r"new.csv: cannot be read"),
@@ -307,7 +307,8 @@ ODD: dict[str, tuple[Make, int, str]] = {
     ),
     "no word": (lambda folder: ("", folder), 4, r"error: BASE: is empty; give a file"),
     "negative length": (table(edited(length=-5)), 4, r"new.jsonl, line 1: length is -5 \(Expected `int` >= 0 - at"),
-    "two columns of one name": (text(b"id,score,score\n1,0,1\n"), 4, r"line 2: not one value for each of 3 columns"),
+    "two columns of one name": (text(b"id,score,score\n1,0,1\n"), 4, r"new.csv: has several columns 'score'; keep one"),
+    "a huge score": (table(edited(score=10**400)), 4, r"is 1000000000.*; write a number"),
     "report in place of the results": (
         lambda folder: (*table()(folder), "--report-json", folder / "new.jsonl"), 4,
         r"--report-json: .*new.jsonl is the file of CANDIDATE; give another one to write",
