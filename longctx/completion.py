@@ -82,7 +82,7 @@ def _parser_of(command: Command) -> CommandParser:
 
 def _complete_values(action: Action) -> None:
     flags = action.option_strings
-    option = next((option for option in OPTIONS if option.flag in flags), None)
+    option = next((option for flag in flags for option in OPTIONS if option.flag == flag), None)
     if option is None:
         return
     if words := VALUES.get(option.flag, option.choices):
