@@ -5,6 +5,7 @@ import glob
 import io
 import json
 import math
+import os
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -114,10 +115,10 @@ def _paths(source: str | Path, role: str) -> list[Path]:
     path = expanded(source)
     if not str(source).strip():
         raise ResultsError(f"{role}: is empty; {WRITTEN}")
-    if path.is_dir():
+    if os.path.isdir(path):
         found = [file for file in path.rglob("*") if file.suffix in SUFFIXES]
     else:
-        found = [path] if path.exists() else [Path(name) for name in glob.glob(str(path), recursive=True)]
+        found = [path] if os.path.exists(path) else [Path(name) for name in glob.glob(str(path), recursive=True)]
     paths = [file for file in sorted(found) if not file.is_dir()]
     if not paths:
         raise ResultsError(f"{role}: {source} has no result file; {WRITTEN}")

@@ -72,7 +72,7 @@ def likelihood_tables(document: JsonReport) -> list[Table]:
         if panel.change is not None:
             rows.append(_row(f"change, {panel.change.pairs} pairs", panel.change))
     columns = tuple(MEASURES.values())
-    return [Table(name="Likelihood of gold answers", corner="nats", columns=columns, rows=tuple(rows))]
+    return [Table(name="Likelihood of gold answers", corner="panel", columns=columns, rows=tuple(rows))]
 
 
 def finding_notes(document: JsonReport) -> list[Note]:

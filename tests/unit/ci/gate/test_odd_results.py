@@ -294,6 +294,7 @@ ODD: dict[str, tuple[Make, int, str]] = {
     "empty": (text(b""), 4, r"new.csv: is empty; give a file, a folder or a glob"),
     "only a header": (text(b"id,score\n"), 4, r"new.csv: has no results of a known format; known are"),
     "no file": (lambda folder: (folder / "a", folder / "b"), 4, r"error: BASE: .*a has no result file; give a file"),
+    "a long name": (lambda folder: ("a" * 300, folder), 4, r"error: BASE: a{300} has no result file; give a file"),
     "empty folder": (lambda folder: (folder, folder), 4, r"error: BASE: .* has no result file; give a file"),
     "a compressed table": (text(b"\x1f\x8b\x08\x00", "new.csv.gz"), 4, r"new.csv.gz: is compressed; unpack it first"),
     "a broken archive": (text(b"PK\x03\x04 no archive", "new.eval"), 4, r"new.eval: cannot be read \(BadZipFile"),
