@@ -10,7 +10,7 @@ from longctx.fixtures.lengths import LengthError, format_length, parse_length
 from longctx.fixtures.memory import cases_over_memory
 from longctx.fixtures.records import Case, Options
 from longctx.fixtures.shown_text import known_names
-from longctx.fixtures.tasks import FAMILIES, RULER_ASPECTS, SUITES, TASKS
+from longctx.fixtures.tasks import FAMILIES, RULER_ASPECTS, SUITES, TASKS, shipped_suite
 from longctx.fixtures.tasks.task import Task
 from longctx.fixtures.tokenization.prompts import PromptFormatter
 from longctx.plugins.config.invocation import ConfigError, Invocation
@@ -24,6 +24,8 @@ from longctx.plugins.verdicts.hypotheses import gate_family
 # The shortest length that a suite is defined for, in tokens: HELMET's (Yen et al. 2025, §3), the frontier tasks', and
 # that of the paper for RULER's sweeps, whose hardest settings need more than 1K.
 MIN_LENGTHS = {"helmet": 8192, "frontier": 4096, "ruler_sweeps": 4096}
+# The most cases that one line explains.
+MOST_REASONS = 6
 CHOSEN_SAMPLES = re.compile(r"(?P<case>.+\]):(?P<indices>[0-9]{1,9}(,[0-9]{1,9})*)")
 
 
@@ -139,6 +141,8 @@ def with_named_tasks(run: Run, names: Sequence[str]) -> Run:
     hint = known_names(unknown[0], known, listed_by="longctx tasks")
     if unknown[0].endswith(".toml"):
         hint = "give files with --tasks-file"
+    elif shipped_suite(unknown[0]):
+        hint = "it is a suite; give it with --suite"
     raise ConfigError(f"--tasks: unknown {unknown[0]!r}; {hint}")
 
 
@@ -265,6 +269,16 @@ def check_fit(run: Run, baseline: Baseline | None, invocation: Invocation) -> Ru
         # What --tasks names was meant; a case that -k selects fails alone.
         fatal = {case.id: fatal[case.id] for case in run.cases if case.id in fatal and case.task in run.task_names}
     if fatal:
-        first, *others = dict.fromkeys(fatal.values())
-        raise ConfigError(f"{first}{f'; {len(others)} more do not fit' if others else ''}")
+        raise ConfigError(_misfit_line(list(dict.fromkeys(fatal.values()))))
     return replace(run, misfits=large | run.misfits)
+
+
+def _misfit_line(reasons: Sequence[str]) -> str:
+    """Return one line about all cases that do not fit, with the length at which they do."""
+    if len(reasons) == 1:
+        return reasons[0]
+    faults = [reason.partition("; ")[0] for reason in reasons]
+    needed = re.findall(r" take (\d+)$", "\n".join(faults), re.MULTILINE)
+    remedy = f"use --lengths {max(map(int, needed))} or more" if needed else "use other --lengths"
+    more = f"; and {len(faults) - MOST_REASONS} more" if len(faults) > MOST_REASONS else ""
+    return f"{'; '.join(faults[:MOST_REASONS])}{more}; {remedy}, or leave them out with -k"

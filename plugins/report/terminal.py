@@ -79,25 +79,20 @@ def note_lines(shown: Sequence[Note]) -> Lines:
 
 
 def _word_lines(table: Table) -> Lines:
-    """Return each row as a line with its first two cells and one with the others; headings stand before examples."""
-    has_verdicts = table.rows[0].cells[0].style.startswith("tag")
-    shown = [] if has_verdicts else _word_notes(table.corner, "case", table.columns)
+    """Return each row as a line with its first two cells and one with the others; examples have their headings."""
+    shown: list[Note] = []
     for row in table.rows:
         texts = [cell.text for cell in row.cells]
-        if has_verdicts:
-            shown += _word_notes(table.corner, row.name, texts, verdict_tone(texts[0]))
-        else:
-            shown += _word_notes("", row.name, texts)
+        is_verdict = row.cells[0].style.startswith("tag")
+        word = table.corner if is_verdict or not shown else ""
+        head = ": ".join(filter(None, (row.name, *texts[:2])))
+        shown.append(Note(name=word, text=head, tone=verdict_tone(texts[0]) if is_verdict else ""))
+        others = list(filter(None, texts[2:]))
+        if others and not is_verdict:
+            others = [f"{heading} {text}" for heading, text in zip(table.columns[2:], texts[2:], strict=True)]
+        if others:
+            shown.append(Note(text="; ".join(others)))
     return note_lines(shown)
-
-
-def _word_notes(word: str, name: str, texts: Sequence[str], tone: Tone = "") -> list[Note]:
-    head = ": ".join(filter(None, (name, *texts[:2])))
-    others = "; ".join(filter(None, texts[2:]))
-    shown = [Note(name=word, text=head, tone=tone)]
-    if others:
-        shown.append(Note(text=others))
-    return shown
 
 
 def _table_lines(table: Table, columns: int) -> Lines:

@@ -25,6 +25,7 @@ from longctx.plugins.report.tables import (
     short_length,
     shown_interval,
     shown_number,
+    text_row,
     verdict_cell,
 )
 from longctx.plugins.thresholds.records import COMPARED_KINDS, LARGEST_SHARE
@@ -185,21 +186,23 @@ def gate_text(gate: ReportGate) -> str:
 def gate_table(document: JsonReport, most: int | None = None) -> Table:
     """Return all gates, the worst first; with `most`, some that pass and those that are only reported are counted."""
     gates = sorted(_worst_first(document.gates), key=lambda gate: not gate.blocking)
-    rows, more = list[Row](), Counter[tuple[str, VerdictWord]]()
+    rows: list[Row] = []
+    more: dict[str, list[VerdictWord]] = {}
     for gate in gates:
         is_open = gate.blocking and gate.verdict != "pass"
         if most is None or is_open or (gate.blocking and len(rows) < most):
             name = gate.name if gate.blocking else f"{gate.name}, reported only"
             rows.append(_gate_row(name, gate.verdict, gate.reason, _intervals(gate)))
         else:
-            more["more" if gate.blocking else "reported only", gate.verdict] += 1
-    for (word, verdict), count in more.items():
-        rows.append(_gate_row(f"{count} {word}", verdict))
+            more.setdefault("more" if gate.blocking else "reported only", []).append(gate.verdict)
+    for word, verdicts in more.items():
+        counts = [f"{count} {verdict}" for verdict, count in Counter(verdicts).items()]
+        rows.append(text_row(word, ", ".join(counts), "", ""))
     columns = ("verdict", "reason", "confidence intervals")
     return Table(name="Gates", corner="gate", columns=columns, rows=tuple(rows), is_wordy=True)
 
 
-def _gate_row(name: str, verdict: VerdictWord, reason: str = "", intervals: str = "") -> Row:
+def _gate_row(name: str, verdict: VerdictWord, reason: str, intervals: str) -> Row:
     return Row(name=name, cells=(verdict_cell(verdict), Cell(text=reason), Cell(text=intervals)))
 
 
