@@ -51,12 +51,12 @@ def _log_capital(gains: Floats, shares: Floats) -> Floats:
     growth += 1
     for step in range(1, BLOCK):
         growth[..., step, :] *= growth[..., step - 1, :]
-    block_logs = np.log(growth[..., -1, :])
-    logs_before = block_logs.cumsum(axis=-2) - block_logs
+    # The capital after a bet depends on no later one, so a prefix of the bets has the same to the last bit.
+    logs_before = np.zeros_like(growth[..., 0, :])
+    logs_before[..., 1:, :] = np.log(growth[..., :-1, -1, :]).cumsum(axis=-2)
     largest = logs_before.max(axis=-1, keepdims=True)
-    capital: Floats = (
-        np.log(np.einsum("...sb,...b->...s", growth, np.exp(logs_before - largest)) / shares.size) + largest
-    )
+    growth *= np.exp(logs_before - largest)[..., np.newaxis, :]
+    capital: Floats = np.log(growth.mean(axis=-1)) + largest
     return capital.reshape(*leading, blocks * BLOCK)[..., :looks]
 
 
