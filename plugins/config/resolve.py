@@ -119,6 +119,11 @@ def check_values(arguments: Namespace) -> None:
             check_vllm(arguments.device, int(arguments.batch_size))
         if (gpus := int(arguments.gpus_per_worker)) > 1:
             check_gpus(arguments.device, gpus)
+    for name, attribute in (("-k", "keyword"), ("-m", "markexpr")):
+        # pytest would print the escape sequences of an expression. A measurement from Python has none.
+        expression = getattr(arguments, attribute, "") or ""
+        if not expression.isprintable():
+            raise ConfigError(f"{name}: {visible_line(expression)} has control characters; write names, and, or, not")
 
 
 def resolve(invocation: Invocation) -> Run:

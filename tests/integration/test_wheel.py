@@ -133,4 +133,4 @@ def test_the_installed_command_measures_from_any_directory(command: Path, tmp_pa
     assert len((tmp_path / "out" / "samples.jsonl").read_text().splitlines()) == 2
     listed = run(command, tmp_path, "journal", str(tmp_path / "data" / "longctx" / "journal"))
     assert (listed.returncode, listed.stderr) == (0, "")
-    assert "2 samples" in listed.stdout
+    assert "subjects: 1, samples: 2," in listed.stdout
