@@ -69,7 +69,7 @@ class StepReader:
     pattern: str | None = None
     """A regular expression whose group is the step in a name; None for the words of the known trainers."""
     converts: bool = False
-    """True if a directory is converted as a whole, whatever it holds."""
+    """True if a directory is converted as a whole, with any content."""
 
     def __post_init__(self) -> None:
         try:

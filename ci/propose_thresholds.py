@@ -135,8 +135,8 @@ def _regression(reports: Sequence[JsonReport]) -> list[str]:
     if not known:
         return [f"# No drop is proposed: {noise}; measure the runs on more samples, as with --full.", ""]
     smallest, largest = known[0], known[-1]
-    found = f"{len(known)} falls measured, {smallest.points:+.1f} to {largest.points:+.1f} points"
-    lines = ["[regression]", f"# {found}; the largest: {largest.place}."]
+    measured = f"{len(known)} falls measured, {smallest.points:+.1f} to {largest.points:+.1f} points"
+    lines = ["[regression]", f"# {measured}; the largest: {largest.place}."]
     if len(known) < len(falls):
         lines.append(f"# Left out as noise: {noise}.")
     return [*lines, f"drop = {largest.drop:g}", ""]

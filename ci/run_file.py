@@ -18,7 +18,7 @@ TABLES = tuple(dict.fromkeys(option.table for option in OPTIONS if option.table)
 
 
 class RunFileError(ValueError):
-    """A file that describes no run; the message is one line with the file, the key and what is accepted."""
+    """A file that describes no run; the message is one line with the file, the key and the accepted values."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -55,7 +55,7 @@ def pytest_configure(config: pytest.Config) -> None:
             raise usage_error(error) from error
     tests = config.stash[COLLECTED_TESTS]
     config.option.keyword = tests.keyword
-    # With the directory, a case is found from any working directory.
+    # With the directory, a case can be named from any working directory.
     ids = (f"{config.rootpath / CASES_DIRECTORY / case.partition('[')[0]}.py::{case}" for case in tests.cases)
     config.args[:] = [*tests.paths, *ids]
 

@@ -41,7 +41,7 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
 
 
 def print_costs(config: pytest.Config) -> None:
-    """Print how many answers a judge scores at most, which cases cannot run, and what a comparison can detect."""
+    """Print how many answers a judge scores at most, which cases cannot run, and which losses can be detected."""
     run, cases = config.stash[RUN], config.stash[CONTROLLER].selected
     lines: list[str] = []
     judged = judged_samples(run.options, cases)

@@ -79,8 +79,8 @@ class Posterior:
         likelihoods = {}
         for position, reading in readings.items():
             lost, weight = sum(reading), weights[position]
-            kept = len(reading) - lost
-            likelihoods[position] = _likelihoods(round(weight * lost, 3), round(weight * kept, 3))
+            unchanged = len(reading) - lost
+            likelihoods[position] = _likelihoods(round(weight * lost, 3), round(weight * unchanged, 3))
         self._likelihoods = np.ones((last + 1, rows, STATES))
         self._forward = np.zeros((last + 1, rows, STATES))
         self._backward = np.zeros((last + 1, rows, STATES))
@@ -218,13 +218,13 @@ def _weights(readings: Mapping[int, Reading]) -> dict[int, float]:
 
 
 @lru_cache(maxsize=4096)
-def _likelihoods(lost: float, kept: float) -> Floats:
+def _likelihoods(lost: float, unchanged: float) -> Floats:
     """Return the likelihoods of a step's answers, as (row, state), the largest being 1."""
     alpha, beta = np.outer(WOBBLES, LEVEL_VALUES), np.outer(WOBBLES, 1 - LEVEL_VALUES)
     # scipy takes as long to import as the rest of the command, whose --help needs none of it.
     from scipy.special import betaln
 
-    logs = betaln(lost + alpha, kept + beta) - betaln(alpha, beta)
+    logs = betaln(lost + alpha, unchanged + beta) - betaln(alpha, beta)
     of_levels = np.exp(logs - logs.max())
     likelihoods: Floats = np.repeat(np.tile(of_levels, MODES), GROUPS, axis=0)
     return likelihoods

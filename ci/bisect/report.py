@@ -139,8 +139,8 @@ def _final_lines(bisection: Bisection, edge: Edge, confirmation: Confirmation) -
         lines.append(f"the two steps were not compared: {confirmation.reason}")
     else:
         low, high = confirmation.interval
-        found = f"{difference:+.1f} [{low:+.1f}, {high:+.1f}] over {confirmation.pairs} pairs"
-        lines.append(f"between them {found}, of {-bisection.endpoints.loss_points:+.1f} between the endpoints")
+        measured = f"{difference:+.1f} [{low:+.1f}, {high:+.1f}] over {confirmation.pairs} pairs"
+        lines.append(f"between them {measured}, of {-bisection.endpoints.loss_points:+.1f} between the endpoints")
     for before, after, probability in other_losses(bisection, edge):
         place = f"another one from step {before.number} to {after.number}, {percent(probability)}"
         lines.append(f"perhaps two losses: {place}; search it with --good {before.path} --bad {after.path}")

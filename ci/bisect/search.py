@@ -118,7 +118,7 @@ class Steps(Protocol):
 
     @property
     def can_extend(self) -> bool:
-        """True until `extend` has found no more samples."""
+        """True until `extend` has no more samples."""
 
     def extend(self) -> None:
         """Measure the endpoints on more samples to find more telling ones."""

@@ -32,7 +32,7 @@ Z_STEPS = (3, 5, 8, 16, 32)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
-    """Everything that a diagnosis found so far."""
+    """All findings of a diagnosis so far."""
 
     good: str
     bad: str

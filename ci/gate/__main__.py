@@ -57,8 +57,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     if given.scale is not None and not 0 < given.scale < float("inf"):
         return report_wrong_use(f"--scale: {given.scale} is no best score; write a number above 0, such as 100")
-    asked: dict[str, Path | None] = {flag: getattr(given, flag) for flag in REPORTS}
-    files = {flag: path for flag, path in asked.items() if path is not None}
+    outputs: dict[str, Path | None] = {flag: getattr(given, flag) for flag in REPORTS}
+    files = {flag: path for flag, path in outputs.items() if path is not None}
     read = {absolute(given.base): "BASE", absolute(given.candidate): "CANDIDATE"}
     if given.policy is not None:
         read[absolute(given.policy)] = "--policy"

@@ -64,7 +64,7 @@ class Pairs:
     short: set[str] = field(default_factory=set)
     """The ids of the cases of which the candidate lacks samples of the base."""
     notes: list[str] = field(default_factory=list)
-    """What cannot be paired, and what is not known of the units of evidence."""
+    """Notes on samples that cannot be paired, and on unknown units of evidence."""
 
 
 def compare(
@@ -217,7 +217,7 @@ def pair(base: Results, candidate: Results) -> Pairs:
 
 
 def _check(case_id: str, samples: Samples, others: Samples, names: tuple[str, str]) -> None:
-    """Raise ResultsError for the first sample of which the two models were asked something else."""
+    """Raise ResultsError for the first sample in which the two models got other questions."""
     lone_ids = {sample.id for identity, sample in others.items() if identity not in samples}
     for identity, sample in samples.items():
         other = others.get(identity)

@@ -1,6 +1,6 @@
 """The formats of results, each seen at the version that stands beside it: a file in, its scored samples out.
 
-A format of rows is a table of a sample's fields by its own keys, and a function for what no key says.
+A format of rows is a table of a sample's fields by its own keys, and a function for the rest.
 """
 
 import hashlib
@@ -57,7 +57,7 @@ OWN = {"index": "id", "task": "task", "length": "length", "seed": "seed", "answe
 
 
 class ResultsError(ValueError):
-    """Results that cannot be read or compared; one line with the file, the value, what is accepted and what to do."""
+    """Results that cannot be read or compared; one line with the file, the value, the accepted ones and the remedy."""
 
 
 Place = tuple[str, int]
@@ -76,7 +76,7 @@ class Sample(msgspec.Struct, kw_only=True, gc=False):
     unit: str | int | None = None
     """The text that several samples are about, the same in all tasks; None if the file does not tell."""
     document: str = ""
-    """The hash of what is asked, which identifies a sample better than its id; empty if the file has none."""
+    """The hash of the question, which identifies a sample better than its id; empty if the file has none."""
     prompt: Any = ""
     """The hash of the input. Samples with other prompts are not compared; empty if the file has none."""
     expected: Any = None
@@ -99,7 +99,7 @@ class Sample(msgspec.Struct, kw_only=True, gc=False):
 
     @property
     def key(self) -> str:
-        """What identifies a sample of a task: the hash of its document, else its id."""
+        """The identity of a sample of a task: the hash of its document, else its id."""
         return self.document or str(self.id)
 
 
@@ -119,7 +119,7 @@ class Content:
     rows: Rows
     """All of them."""
     notes: list[str]
-    """What a reader must know of the file."""
+    """Notes on the file for the reader."""
 
     def samples(self, fields: Mapping[str, str], rows: Rows | None = None) -> Iterator[tuple[Sample, Line]]:
         """Yield all rows as samples, with all that the file has of them; raise ResultsError for one that is none."""

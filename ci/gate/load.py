@@ -1,4 +1,4 @@
-"""Read results of any known format, told by their content, from a file, a folder or a glob."""
+"""Read results of any known format, recognized by their content, from a file, a folder or a glob."""
 
 import csv
 import glob
@@ -116,17 +116,17 @@ def _paths(source: str | Path, role: str) -> list[Path]:
     if not str(source).strip():
         raise ResultsError(f"{role}: is empty; {WRITTEN}")
     if os.path.isdir(path):
-        found = [file for file in path.rglob("*") if file.suffix in SUFFIXES]
+        candidates = [file for file in path.rglob("*") if file.suffix in SUFFIXES]
     else:
-        found = [path] if os.path.exists(path) else [Path(name) for name in glob.glob(str(path), recursive=True)]
-    paths = [file for file in sorted(found) if not file.is_dir()]
+        candidates = [path] if os.path.exists(path) else [Path(name) for name in glob.glob(str(path), recursive=True)]
+    paths = [file for file in sorted(candidates) if not file.is_dir()]
     if not paths:
         raise ResultsError(f"{role}: {source} has no result file; {WRITTEN}")
     return paths
 
 
 def _files(paths: Sequence[Path], name: str, notes: list[str]) -> tuple[str, dict[Path, list[Sample]]]:
-    """Return the format of all files and what they hold. Files of a folder that are none of results are left out."""
+    """Return the format of all files and their samples. Files of a folder that are none of results are left out."""
     files: dict[str, dict[Path, list[Sample]]] = defaultdict(dict)
     for path in paths:
         with errors_as(ResultsError, path, "write it again"):

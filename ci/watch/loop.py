@@ -91,7 +91,7 @@ class Watch:
         # The steps that were on disk since the start, complete or not.
         self._seen: set[int] = set()
         self._last_lines: dict[str, str] = {}
-        # The checkpoints that the last scan found incomplete.
+        # The checkpoints that were incomplete in the last scan.
         self._waiting: Collection[Path] = ()
 
     def run(self) -> int:
@@ -171,7 +171,7 @@ class Watch:
         return every_nth(self._seen, measured, self.settings.every_nth)
 
     def _mark_gone(self) -> None:
-        """Record and name the measured checkpoints that the last scan no longer found as they were."""
+        """Record and name the measured checkpoints that had changed or gone in the last scan."""
         has_changed = False
         for known in [*self.history.measurements.values()]:
             loss = None if known.is_gone else self.watcher.find_loss(Path(known.checkpoint), known.fingerprint)

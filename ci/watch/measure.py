@@ -32,7 +32,7 @@ from longctx.plugins.report.sections.gates import gate_text, run_verdict
 
 LAST_GOOD = "last-good"
 ENGINE_CHECK = "invariance"
-# The check alone, whatever cases the user's options select.
+# The check alone, also if the user's options select cases.
 CHECK_OPTIONS = (INVARIANCE, f"{CASES_DIRECTORY}/test_invariance.py", "-k", "test_invariance")
 # Gates whose required value is a score of each case.
 LEVELS = ("level", "category")

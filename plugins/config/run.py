@@ -41,7 +41,7 @@ class Run(RunFacts):
     ruler_aspects: dict[str, str] = field(default_factory=dict)
     """All tasks of RULER with their aspect."""
     task_families: dict[str, str] = field(default_factory=dict)
-    """All tasks with their family, the group of tasks over which a mean is taken."""
+    """All tasks with their family, the group of tasks that has a mean."""
     formatter: str = ""
     """The fingerprint of the tokenizer and chat template that make the prompts; every worker loads them again."""
     scorers: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""The server that runs the model of a run: found at its address, or started first and stopped with the run."""
+"""The server that runs the model of a run: reached at its address, or started first and stopped with the run."""
 
 import json
 import os

@@ -153,22 +153,22 @@ class ClusteredQueue:
 
     def _values_of(self, case_ids: Iterable[str], means: Floats) -> list[CaseValues]:
         """Return the values and the haystacks of the first clusters of some cases, for each case that has one."""
-        found = []
+        values = []
         for case_id in case_ids:
             places, own = self._by_case[case_id]
             first = places[: np.searchsorted(places, means.size)]
             if first.size:
-                found.append((means[first] / self._weights[case_id], own[: first.size]))
-        return found
+                values.append((means[first] / self._weights[case_id], own[: first.size]))
+        return values
 
     @cached_property
     def _by_case(self) -> Mapping[str, tuple[Ints, Ints]]:
         """The places and the haystacks of every case's clusters, in queue order."""
-        found = {}
+        by_case = {}
         for number, case_id in enumerate(self._weights):
             places = np.flatnonzero(self.strata.stratum == number)
-            found[case_id] = places, self._own_haystacks[places]
-        return found
+            by_case[case_id] = places, self._own_haystacks[places]
+        return by_case
 
     @cached_property
     def _own_haystacks(self) -> Ints:

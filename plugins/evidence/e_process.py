@@ -115,7 +115,7 @@ class Strata:
     def mean(self, values: Floats) -> float:
         """Return the estimate of the population's mean from the first values.
 
-        It is the mean of the strata's means; a stratum without a draw is taken to be like all others together.
+        It is the mean of the strata's means; a stratum without a draw counts as all others together.
         """
         count = self.weights.size
         if count == 1:

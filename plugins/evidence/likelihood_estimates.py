@@ -161,7 +161,7 @@ def _estimate(queue: ClusteredQueue, scores: Mapping[SampleRef, float], alpha: f
 
 
 def _in_unit(estimate: MeanEstimate, unit: float, *, scale: float, least: float = 0.0) -> MeanEstimate:
-    """Return an estimate times a scale, kept between `least` and 1, in a unit."""
+    """Return an estimate times a scale, clipped between `least` and 1, in a unit."""
 
     def shown(value: float) -> float:
         return unit * min(max(scale * value, least), 1.0)

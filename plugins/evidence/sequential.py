@@ -480,7 +480,7 @@ def _panel_loss(hypothesis: NonInferiority, pairs: int, population: int, units: 
     if not pairs or not is_failed(pairs):
         return None
     least = 1 + bisect_left(range(1, pairs), True, key=is_failed)
-    # The number of worse pairs is taken to be normal.
+    # The number of worse pairs is assumed to be normal.
     share, unknown = least / pairs, 1 - pairs / population
     deviation = math.sqrt(least * (1 - share) * unknown)
     return min(1.0, (least + POWER_QUANTILE * deviation) / pairs)

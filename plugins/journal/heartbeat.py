@@ -1,6 +1,6 @@
 """Heartbeats: a file per worker, by which others notice its death.
 
-A worker holds a lock on its file, which the system releases when the process ends in whatever way. Other machines may
+A worker holds a lock on its file, which the system releases when the process ends for any reason. Other machines may
 not see the lock, so the worker also touches the file every few seconds.
 """
 
@@ -22,7 +22,7 @@ from longctx.plugins.journal.lines import decode_record, encode_record
 
 HEARTBEAT_SECONDS = 5.0
 LEASE_SECONDS = 60.0
-# A process whose own heartbeat is older than this was stopped, and has not seen what the others did meanwhile.
+# A process whose own heartbeat is older than this was stopped, and has missed the work of the others.
 PAUSE_SECONDS = 2 * HEARTBEAT_SECONDS
 # A worker on another machine is dead if its file was not touched for this time; clocks differ by less.
 SILENT_SECONDS = 3600.0

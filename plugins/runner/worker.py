@@ -93,10 +93,10 @@ class Batch:
 
     def keep_prefetched(self) -> list[Job]:
         """Return the jobs that the engine has answered ahead or is answering, and release all other claims."""
-        kept = [job for job in self.jobs if self.is_prefetched(job)]
-        for key in self.samples.keys() - {job.key for job in kept}:
+        prefetched = [job for job in self.jobs if self.is_prefetched(job)]
+        for key in self.samples.keys() - {job.key for job in prefetched}:
             self.model.journal.release(key)
-        return kept
+        return prefetched
 
 
 class Stopwatch:

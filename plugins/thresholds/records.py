@@ -1,7 +1,7 @@
 """A thresholds file: its records, and how it is read. A wrong value stops a run before it starts.
 
-Every error is one line that names the file, the table, the key, the value and what is accepted. A key that a table does
-not have is an error too, because a misspelt key would otherwise silently have no effect.
+Every error is one line that names the file, the table, the key, the value and the accepted ones. A key that a table
+does not have is an error too, because a misspelt key would otherwise silently have no effect.
 """
 
 import json
@@ -41,7 +41,7 @@ LARGEST_MEASURES = {"gain": 5.0, "recovery": 100.0}
 
 
 class ThresholdsError(ValueError):
-    """A thresholds file that cannot be used; one line with the file, the table, the value and what is accepted."""
+    """A thresholds file that cannot be used; one line with the file, the table, the value and the accepted ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

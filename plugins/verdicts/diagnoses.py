@@ -106,12 +106,12 @@ def diagnoses(evaluator: GateEvaluator) -> dict[str, Diagnosis]:
         if differences.any():
             dropped[case_id] = loss_p_value(*_sums(differences, _haystacks(result)))
     all_below, all_dropped = _discoveries(below, rate), _discoveries(dropped, rate)
-    found = {}
+    by_case = {}
     for case_id, result in scored.items():
         floor = thresholds.floors.get(result.case.task)
         is_below, has_dropped = case_id in all_below, case_id in all_dropped
-        found[case_id] = _diagnosis(result, floor, alpha=alpha, below=is_below, dropped=has_dropped)
-    return found
+        by_case[case_id] = _diagnosis(result, floor, alpha=alpha, below=is_below, dropped=has_dropped)
+    return by_case
 
 
 def _p_value_below(result: CaseResult, floor: float) -> float:

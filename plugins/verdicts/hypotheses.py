@@ -43,9 +43,9 @@ class Scope:
     is_in_turn: bool = False
     """True if the model and its baseline are loaded one after the other, so that many pairs are measured at a time."""
     signal: str = "answers"
-    """`answers`, `likelihood` or `both`: what is measured."""
+    """`answers`, `likelihood` or `both`: the measured signal."""
     task_families: Mapping[str, str] = field(default_factory=dict)
-    """All tasks with their family, the group of tasks over which a mean is taken."""
+    """All tasks with their family, the group of tasks that has a mean."""
     is_same_checkpoint: bool = False
     """True if the baseline is the checkpoint under test in the same execution, so that nothing need be compared."""
     chosen_from: int = 1
@@ -149,9 +149,9 @@ def _comparisons(thresholds: Thresholds, scope: Scope, keys: Sequence[PanelKey])
             compared[key].append(Comparison(hypothesis=hypothesis, gate=gate.name))
     for gate in thresholds.gates:
         if gate.kind in COMPARED_KINDS:
-            asked = [key for key in keys if _has_cases(gate, scope, key)]
-            hypothesis = _comparison_test(gate, thresholds, scope, panels=len(asked))
-            for key in asked:
+            tested = [key for key in keys if _has_cases(gate, scope, key)]
+            hypothesis = _comparison_test(gate, thresholds, scope, panels=len(tested))
+            for key in tested:
                 case_ids = _case_ids(gate, scope, key)
                 compared[key].append(Comparison(hypothesis=hypothesis, gate=gate.name, case_ids=case_ids))
     return compared

@@ -32,7 +32,7 @@ from longctx.plugins.thresholds.records import COMPARED_KINDS, LARGEST_SHARE
 from longctx.plugins.verdicts.diagnoses import Diagnosis
 
 FEW_PLANNED = 100
-"""A case with fewer planned samples says little about the model, whatever the verdict on them is."""
+"""A case with fewer planned samples says little about the model under any verdict."""
 NO_GATE = "nothing in this run can fail, except for errors; give --baseline, or a gate in --thresholds"
 NO_GATE_OF_FILES = "no loss can fail: the policy blocks nothing; set blocking = true in [regression] or in a gate"
 OTHER_TESTS = "a test that is not about the model failed"
@@ -41,7 +41,7 @@ ORDER = ("fail", "error", "undecided", "not measured", "pass")
 """The words of verdicts, the worst first."""
 # Points by which the sum of differences may be off.
 ROUNDING = 1e-6
-# Rarer losses are not told apart.
+# Rarer losses have one form.
 RAREST = 1e-6
 # More frequent ones are not counted.
 MOST_SHOWN = 2 / 3
@@ -89,7 +89,7 @@ def run_verdict(report: JsonReport, exit_code: int | None = None, page: Path | N
     else:
         reasons += [gate_text(gate) for gate in blocking] or [NO_GATE_OF_FILES if report.is_of_files else NO_GATE]
     if exit_code is None:
-        # pytest gives code 2 to a run that Ctrl-C ended, whatever failed in it.
+        # pytest gives code 2 to a run that Ctrl-C ended, also if tests failed in it.
         exit_code = 2 if report.run.interrupted else int(word == "fail")
     return ReportVerdict(
         word=word,

@@ -82,19 +82,19 @@ class Mean:
 def means(document: JsonReport) -> list[Mean]:
     """Return all means that were measured at any length; a suite's total follows those of its parts."""
     ruler, helmet = document.ruler, document.helmet
-    found = _means_of("ruler", ruler.aspects)
-    found.append(Mean(suite="ruler", name="mean", scores=ruler.scores, is_total=True))
+    means = _means_of("ruler", ruler.aspects)
+    means.append(Mean(suite="ruler", name="mean", scores=ruler.scores, is_total=True))
     if helmet is not None:
-        found += _means_of("helmet", helmet.categories)
-        found.append(Mean(suite="helmet", name="average", scores=helmet.average, is_total=True))
+        means += _means_of("helmet", helmet.categories)
+        means.append(Mean(suite="helmet", name="average", scores=helmet.average, is_total=True))
     if document.frontier is not None:
-        found += _means_of(FRONTIER, document.frontier.categories)
+        means += _means_of(FRONTIER, document.frontier.categories)
     for suite, categories in (document.question_sets or {}).items():
         for mean in _means_of(suite, categories):
             sets = {case.task for case in document.cases if (case.suite, case.category) == (suite, mean.name)}
             # A category with one set has no mean of its own.
-            found += [mean] if len(sets) > 1 else []
-    return [mean for mean in found if any(score is not None for score in mean.scores.values())]
+            means += [mean] if len(sets) > 1 else []
+    return [mean for mean in means if any(score is not None for score in mean.scores.values())]
 
 
 def _means_of(suite: str, categories: Mapping[str, ByLength]) -> list[Mean]:
