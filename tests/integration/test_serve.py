@@ -175,6 +175,35 @@ def test_a_process_that_left_the_servers_group_ends_with_it(tmp_path: Path) -> N
     assert all_gone(process_ids)
 
 
+# Sends a signal before every instruction of a guard that waits for its command.
+SIGNALS_ANYWHERE = """
+import signal, sys, threading
+from longctx.fixtures import supervisor
+
+def trace(frame, event, argument):
+    if frame.f_code.co_filename not in (supervisor.__file__, threading.__file__) or frame.f_code.co_name == "receive":
+        return None
+    frame.f_trace_opcodes = True
+    if event == "opcode":
+        signal.raise_signal(signal.SIGTERM)
+    return trace
+
+def start_and_trace(process, *arguments, **named):
+    start(process, *arguments, **named)
+    sys.settrace(trace)
+    sys._getframe(1).f_trace = trace
+
+start, supervisor.subprocess.Popen.__init__ = supervisor.subprocess.Popen.__init__, start_and_trace
+supervisor.guard(signal.SIGTERM, 5.0, ["sleep", "600"])
+"""
+
+
+def test_a_signal_at_any_instruction_ends_a_server() -> None:
+    """A handler that takes the lock of the interrupted thread waits forever."""
+    guard = subprocess.run([sys.executable, "-c", SIGNALS_ANYWHERE], cwd=REPOSITORY, stdin=subprocess.PIPE, timeout=60)
+    assert guard.returncode == 0
+
+
 def test_a_server_ends_when_its_run_is_killed(model: Path, tmp_path: Path) -> None:
     words = split_command(fake(model), model=str(model), port=free_port())
     script = (
