@@ -23,9 +23,13 @@ __all__ = ["own_caches", "write"]
 KEYS = "json_kv/test_k9_dep6.jsonl"
 
 
-def test_sources_names_exactly_the_sets_that_exist(write: Write, tmp_path: Path) -> None:
-    write("infbench/longbook_qa_eng.jsonl", [book(0)])
+@pytest.mark.parametrize("ending", ["", ".gz"])
+def test_sources_names_exactly_the_sets_that_exist(write: Write, tmp_path: Path, ending: str) -> None:
+    write(f"infbench/longbook_qa_eng.jsonl{ending}", [book(0)])
+    prepared = {"index": 0, "input": "A key: 7.", "outputs": ["7"], "length": 9}
+    write(f"data/ruler/niah_single_1/validation_4096.jsonl{ending}", [prepared])
     corpora = load_corpora(tmp_path)
+    assert len(corpora.data_set("ruler/niah_single_1/4096")) == 1
     assert corpora.sources["infbench_qa"] == "published"
     assert "nq" not in corpora.sources
     assert corpora.data_set("infbench_qa") is corpora.data_set("infbench_qa")
