@@ -91,6 +91,8 @@ class StepReader:
         link's name gives it.
         """
         directory = absolute(path)
+        if re.search("[\udc80-\udcff]", str(directory)):
+            raise CheckpointsError(f"{option}: {path} has a name that is no UTF-8; rename it")
         place = directory if self.converts else _model_in(directory, option)
         # The name of a checkpoint that is deeper in its step's directory says nothing.
         names = [directory.name, path.name]
@@ -158,6 +160,7 @@ def _restarts(steps: Iterable[Step]) -> dict[Path, str]:
             by_word.setdefault(match[1], []).append((int(match[2]), step))
     unclear: dict[Path, str] = {}
     for word, places in by_word.items():
+        places.sort(key=lambda place: (place[1].number, place[0]))
         for (part, step), (next_part, next_step) in itertools.pairwise(places):
             if part > next_part:
                 low, high = f"step {step.number} of {word} {part}", f"step {next_step.number} of {word} {next_part}"
@@ -281,7 +284,6 @@ class CheckpointWatcher:
                 reason = self._check(step)
             except (OSError, CheckpointError) as error:
                 # Training may write or delete the files during the scan.
-                self._states.pop(step.path, None)
                 reason = str(error)
             if reason is not None:
                 self.waiting[step.path] = reason

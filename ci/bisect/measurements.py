@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from longctx.ci.bisect.compare import Bounds, Endpoints, Suite, extended, regression_gate
+from longctx.ci.bisect.compare import Bounds, Endpoints, EndpointsError, Suite, extended, regression_gate
 from longctx.ci.bisect.journal_stats import Answers, Flip, SampleScores, flipped, scores_of, stored_answers
 from longctx.ci.bisect.posterior import EndpointVotes, Posterior, Reading
 from longctx.ci.bisect.search import Edge, Request, StepResult
@@ -150,7 +150,10 @@ class Bisection:
         good = self.answers(self.steps[0])
         self._good = scores_of(good)
         groups = {case.id: case.group for case in self.endpoints.report.cases}
-        return telling_samples(flipped(good, self.answers(self.steps[-1])), groups, earlier)
+        telling = telling_samples(flipped(good, self.answers(self.steps[-1])), groups, earlier)
+        if not telling.contexts:
+            raise EndpointsError(3, "--journal: the answers of --good and --bad are gone from it; name another --out")
+        return telling
 
     def _answers(self, position: int, count: int) -> StepResult:
         step, good, only = self.steps[position], self.steps[0], self._telling.values(count)

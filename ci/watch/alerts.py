@@ -32,6 +32,7 @@ Kind = Literal["loss", "gates", "error"]
 # steps is.
 FURTHER_ERRORS = 3.0
 LINE_CHARACTERS = 300
+BISECT_CODES = range(5)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -305,9 +306,11 @@ def run_search(
     words = search_words(cases, gap.good, gap.bad, options, folder)
     patterns = [glob.escape(str(step.path)) for step in gap.between]
     command = [sys.executable, "-P", "-m", *words, *patterns]
-    processes.execute(command, report=result, environment=environment_of(gpus))
-    last = one_line(log_lines(log_of(result))[-1], LINE_CHARACTERS)
-    made = Search(good=gap.good.fingerprint, bad=gap.bad.fingerprint, cases=tuple(cases), line=last)
+    ended = processes.execute(command, report=result, environment=environment_of(gpus))
+    was_killed = ended.exit_code not in BISECT_CODES
+    last = "the search was killed" if was_killed else one_line(log_lines(log_of(result))[-1], LINE_CHARACTERS)
+    ends = gap.good.fingerprint, gap.bad.fingerprint
+    made = Search(good=ends[0], bad=ends[1], cases=tuple(cases), line=last, was_killed=was_killed)
     try:
         document = json.loads(read_outside(result))
     except (OSError, ValueError):

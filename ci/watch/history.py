@@ -152,6 +152,8 @@ class Search(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="e
     """The probability that the run became worse at one of these steps."""
     checkpoints: int = 0
     """Checkpoints that the search measured between the two."""
+    was_killed: bool = False
+    """True if its process was killed; the next start of the watch searches again."""
 
 
 Stage = Literal["begun", "found"]
@@ -189,6 +191,7 @@ class History:
         if self.path.exists():
             for line in self.path.read_bytes().split(b"\n"):
                 self._read(line)
+        self.searches = [search for search in self.searches if not search.was_killed]
         # An error from before this start is retried once.
         self._retried = {path for path, known in self.measurements.items() if known.verdict == "error"}
 
@@ -223,8 +226,12 @@ class History:
 
     @property
     def by_step(self) -> list[WatchedCheckpoint]:
-        """The measurements in the order of their steps."""
-        return sorted(self.measurements.values(), key=lambda known: (known.step, known.checkpoint))
+        """The measurements in the order of their steps; those of a checkpoint that was moved are where it is now."""
+        on_disk = {known.fingerprint for known in self.measurements.values() if not known.is_gone}
+        present = [
+            known for known in self.measurements.values() if not (known.is_gone and known.fingerprint in on_disk)
+        ]
+        return sorted(present, key=lambda known: (known.step, known.checkpoint))
 
     def last_good(self, before: int) -> WatchedCheckpoint | None:
         """Return the nearest step before this one that passed and that still has its report."""

@@ -1,11 +1,18 @@
 """The choice of the samples that tell good steps from bad ones, and the probability that the result shows."""
 
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
+from longctx.ci.bisect import measurements
+from longctx.ci.bisect.compare import EndpointsError
 from longctx.ci.bisect.journal_stats import Flip
 from longctx.ci.bisect.measurements import telling_samples
 from longctx.ci.bisect.posterior import EndpointVotes
 from longctx.ci.bisect.report import percent
+from longctx.ci.checkpoint_dirs import Step
 
 
 def flip(index: int, before: float, after: float, case: str = "a") -> Flip:
@@ -52,6 +59,16 @@ def test_a_reading_ends_at_the_first_unanswered_context() -> None:
     good = {("a", index): 1.0 for index in range(3)}
     assert telling.reading(good, {first: 0.0}, 3) == (1.0,)
     assert telling.reading(good, {second: 0.0}, 3) == ()
+
+
+def test_a_search_whose_journal_lost_the_endpoints_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With no sample to ask for, every step would be measured on all of them."""
+    monkeypatch.setattr(measurements, "stored_answers", lambda *_: {})
+    suite: Any = SimpleNamespace(journal_fingerprint=str, samples=8)
+    endpoints: Any = SimpleNamespace(report=SimpleNamespace(cases=[]), cases=("a",))
+    steps = [Step(number=number, path=Path(f"step-{number}")) for number in range(3)]
+    with pytest.raises(EndpointsError, match=r"^--journal: the answers of --good and --bad are gone"):
+        measurements.Bisection(suite, steps, endpoints, confidence=0.99)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """The checkpoint watcher reports every complete checkpoint, and never a half-written one."""
 
 import json
+import os
 import random
 import re
 import shutil
@@ -65,6 +66,18 @@ def test_with_a_marker_one_scan_is_enough(tmp_path: Path) -> None:
     assert watcher.waiting == {place: "DONE is not there yet"}
     (place / "DONE").touch()
     assert names(watcher) == ["step-1"]
+
+
+def test_the_reason_of_an_unreadable_checkpoint_stays_until_it_is_mended(tmp_path: Path) -> None:
+    config = write_step(tmp_path, 1) / "config.json"
+    config.write_text("{")
+    watcher = CheckpointWatcher(tmp_path)
+    watcher.scan()
+    reasons = [[watcher.scan(), *watcher.waiting.values()] for _ in range(3)]
+    assert reasons[1:] == reasons[:1] * 2
+    assert watcher.refused
+    config.write_text(json.dumps(CONFIG))
+    assert [names(watcher) for _ in range(2)] == [[], ["step-1"]]
 
 
 def test_adapters_and_raw_checkpoints_are_complete_once_they_stay_the_same(tmp_path: Path) -> None:
@@ -179,8 +192,17 @@ def test_two_checkpoints_of_one_step_are_named_and_not_measured(tmp_path: Path) 
     reason = found.unclear[run / "step-200"]
     assert reason.startswith(f"is step 200 like {run}/")
     assert "; move one away, or give --step-pattern" in reason
+    parts = StepReader().find(folders(tmp_path / "parts", "ep8-step80", "ep9-step90", "ep10-step90", "ep10-step100"))
+    assert [step.number for step in parts.steps] == [80, 100]
     one = StepReader(pattern=r"^step-(\d+)$").find(run)
     assert ([step.number for step in one.steps], one.unclear) == ([100, 200], {})
+
+
+def test_a_name_that_is_no_text_is_left_out_with_a_line(tmp_path: Path) -> None:
+    run = folders(tmp_path, "step-1", os.fsdecode(b"step-2-\xff"))
+    found = StepReader().find(run)
+    assert [step.number for step in found.steps] == [1]
+    assert "has a name that is no UTF-8; rename it" in next(iter(found.unclear.values()))
 
 
 @pytest.mark.parametrize(

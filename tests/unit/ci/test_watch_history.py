@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from longctx.ci.checkpoint_dirs import Loss
-from longctx.ci.watch.history import History, WatchedCheckpoint, locked
+from longctx.ci.watch.history import History, Search, WatchedCheckpoint, locked
 
 MEASUREMENT = WatchedCheckpoint(
     step=1, checkpoint="/run/step-1", fingerprint="f", verdict="fail", failed=("low",), report="r",
@@ -57,6 +57,24 @@ def test_a_restart_knows_the_same_and_retries_errors(tmp_path: Path) -> None:
     first.add(structs.replace(MEASUREMENT, verdict="error"))
     assert first.is_settled(Path("/run/step-1"), "f")
     assert not History(tmp_path).is_settled(Path("/run/step-1"), "f")
+
+
+def test_a_checkpoint_that_was_renamed_counts_once_and_where_it_is(tmp_path: Path) -> None:
+    history = History(tmp_path)
+    history.add(gone(MEASUREMENT, "deleted"))
+    assert history.by_step == [gone(MEASUREMENT, "deleted")]
+    moved = structs.replace(MEASUREMENT, checkpoint="/run/step-1-kept")
+    history.add(moved)
+    assert history.by_step == [moved]
+
+
+def test_a_search_that_was_killed_is_due_again_at_the_next_start(tmp_path: Path) -> None:
+    first = History(tmp_path)
+    ended = Search(good="g", bad="b", cases=("c",), line="nothing shown")
+    killed = structs.replace(ended, line="the search was killed", was_killed=True)
+    first.add(ended)
+    first.add(killed)
+    assert (first.searches, History(tmp_path).searches) == ([ended, killed], [ended])
 
 
 def test_a_checkpoint_that_passed_stays_a_baseline_unless_it_was_replaced(tmp_path: Path) -> None:
