@@ -79,8 +79,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     common = _without_engines(options, "hf", "openai") if differ else options
     try:
         return _compare(absolute(given.out), [*common, "--model", given.model, "--samples", given.samples], sides)
-    except OSError as error:
-        return report_wrong_use(f"--out: cannot use {error.filename} ({error.strerror}); name a folder to write to")
     except KeyboardInterrupt:
         return report_wrong_use("stopped; the same command continues")
 

@@ -33,14 +33,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if given.models is not None:
             return _rank(given.models, given.out)
         return _draw(given.directory, given.out or given.directory / "history.html")
-    except BrokenPipeError:
-        # The reader of the output has ended, which is no fault of a file.
-        raise
     except (ReportFileError, HistoryError) as error:
         return report_wrong_use(f"history: {error}")
-    except OSError as error:
-        file = error.filename or given.directory
-        return report_wrong_use(f"history: cannot use {file} ({error.strerror}); name files that can be used")
 
 
 def _rank(files: Sequence[Path], out: Path | None) -> int:

@@ -75,6 +75,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # The reader of the output, such as `head`, has ended. Python would fail again when it flushes stdout.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
+    except OSError as error:
+        file, why = error.filename or "a file", error.strerror or error
+        return report_wrong_use(f"{words[0]}: cannot use {file} ({why}); make room, or name one that can be used")
 
 
 def _run(words: Sequence[str]) -> int:

@@ -63,18 +63,15 @@ def _recipes(words: Sequence[str]) -> int:
     existing = [name for source in sources if (name := target / source.name).exists()]
     if existing:
         return report_wrong_use(f"DIR: {existing[0]} exists; give another directory, or remove it")
-    try:
-        target.mkdir(parents=True, exist_ok=True)
-        for source in sources:
-            text = source.read_text(encoding="utf-8")
-            for clones, own in INSTALLED.items():
-                text = text.replace(clones, own)
-            copy = target / source.name
-            for folder in FOLDERS:
-                text = text.replace(f"{folder}/", f"{target.as_posix()}/")
-            copy.write_text(text, encoding="utf-8")
-            shutil.copymode(source, copy)
-            print_line(str(copy))
-    except OSError as error:
-        return report_wrong_use(f"DIR: cannot write {target} ({error.strerror}); give another directory")
+    target.mkdir(parents=True, exist_ok=True)
+    for source in sources:
+        text = source.read_text(encoding="utf-8")
+        for clones, own in INSTALLED.items():
+            text = text.replace(clones, own)
+        copy = target / source.name
+        for folder in FOLDERS:
+            text = text.replace(f"{folder}/", f"{target.as_posix()}/")
+        copy.write_text(text, encoding="utf-8")
+        shutil.copymode(source, copy)
+        print_line(str(copy))
     return 0

@@ -67,8 +67,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return diagnose(given, _command(parser, given))
     except USE_ERRORS as error:
         return report_wrong_use(str(error))
-    except OSError as error:
-        return report_wrong_use(f"--out: cannot use {error.filename} ({error.strerror}); name files that can be used")
 
 
 def _command(parser: argparse.ArgumentParser, given: argparse.Namespace) -> str:

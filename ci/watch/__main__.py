@@ -50,13 +50,6 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         print_timed("stopped; the same command continues")
         return 0
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        return report_wrong_use(
-            f"--out: cannot use {error.filename or settings.out} ({error.strerror or error}); make room, or "
-            "name a folder that can be written; the same command continues"
-        )
 
 
 def _watch(settings: WatchSettings) -> int:

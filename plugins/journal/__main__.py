@@ -21,6 +21,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--dry-run", action="store_true", help="show the deletions of --prune without making them")
     options = parser.parse_args(arguments)
     directory: Path = options.directory
+    if options.dry_run and options.prune is None:
+        return report_wrong_use("--dry-run: has no effect without --prune; add --prune 30d")
     try:
         subjects = _subjects(directory, options.model)
         if options.prune is None:
@@ -29,10 +31,6 @@ def main(arguments: list[str] | None = None) -> int:
             _prune(subjects, _least_seconds(options.prune), is_dry=options.dry_run)
     except (ValueError, JournalError) as error:
         return report_wrong_use(str(error))
-    except OSError as error:
-        return report_wrong_use(
-            f"DIR: cannot use {error.filename or directory} ({error.strerror}); check its permissions"
-        )
     return 0
 
 

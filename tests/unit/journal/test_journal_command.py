@@ -89,6 +89,11 @@ def test_pruning_deletes_older_subjects_and_reports_them(tmp_path: Path, capsys:
     assert capsys.readouterr().out.splitlines()[-1] == "subjects: 0, samples: 0, 0.00 MB"
 
 
+def test_a_dry_run_without_deletions_is_wrong_use(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(tmp_path), "--dry-run"]) == 4
+    assert "--dry-run: has no effect without --prune" in capsys.readouterr().err
+
+
 def test_a_dry_run_reports_deletions_and_changes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     old_subject(tmp_path)
     kill_worker(tmp_path, "run", ["bb"])

@@ -1,6 +1,7 @@
 """The command `longctx`: help, completion, and wrong use in one line."""
 
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -46,6 +47,25 @@ def test_a_reader_that_ends_early_is_no_error(tmp_path: Path, words: Sequence[st
     ended = subprocess.run([sys.executable, "-c", script], stdout=writer, stderr=subprocess.PIPE, cwd=tmp_path)
     os.close(writer)
     assert ended.stderr == b""
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "bisect --good step-1 --bad step-2 --checkpoints step-* --case test_ruler[vt-512] --out file",
+        "watch . --out file", "recipes file", "compare --against x --model m --out file",
+    ],
+)  # fmt: skip
+def test_a_place_that_cannot_be_written_is_one_line(
+    words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for step in (1, 2):
+        write_step(tmp_path, step)
+    Path("file").touch()
+    assert main(words.split()) == 4
+    *_, line = capsys.readouterr().err.splitlines()
+    assert re.fullmatch(r"error: \w+: cannot use .*file.* \(.*\); make room, or name one that can be used", line)
 
 
 def test_the_pages_are_where_docs_says(capsys: pytest.CaptureFixture[str]) -> None:
