@@ -98,6 +98,14 @@ KINDS: dict[str, tuple[Change, tuple[Difference, ...]]] = {
     "no generation config": (
         remove("generation_config.json"), (Difference(part="generation_config", name="eos_token_id", baseline="2"),),
     ),
+    "a long value in place of a number": (
+        write("generation_config.json", '{"eos_token_id": [2, 3, 4, 5, 6]}'),
+        (Difference(part="generation_config", name="eos_token_id", baseline="2", model="[2, 3, 4, 5, 6]"),),
+    ),
+    "no chat template": (
+        write("tokenizer_config.json", '{"add_bos_token": true}'),
+        (Difference(part="chat template", baseline="there"),),
+    ),
     "the chat template": (write("chat_template.jinja", "{{ a }}"), (Difference(part="chat template"),)),
     "the chat template in another file": (write("chat_template.jinja", "{{ messages }}"), ()),
     "a named chat template": (

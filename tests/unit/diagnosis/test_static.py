@@ -290,6 +290,40 @@ def test_values_that_are_nan_are_counted(good: Path, tmp_path: Path) -> None:
     assert description(tensor).startswith("5 values NaN or infinite")
 
 
+def test_a_good_tensor_with_nan_gives_the_sound_one_no_form(good: Path, tmp_path: Path) -> None:
+    def spoil(weights: Weights) -> None:
+        weights[DOWN][2, :5] = torch.nan
+
+    tensors = compared(broken(good, tmp_path / "bad", spoil), good).tensors
+    assert [tensor.form for tensor in tensors if tensor.name == DOWN] == [""]
+
+
+def test_tensors_without_elements_are_not_compared(good: Path, tmp_path: Path) -> None:
+    def add_empty(weights: Weights) -> None:
+        weights["extra"] = torch.zeros(0, 5)
+
+    copies = [broken(good, tmp_path / name, add_empty) for name in "ab"]
+    assert "extra" not in {tensor.name for tensor in compared(*copies).tensors}
+
+
+def test_a_number_format_that_cannot_be_compared_is_one_line(
+    good: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bad = broken(good, tmp_path / "bad", nothing)
+    file = bad / "model.safetensors"
+    tensors = {name: tensor.numpy().tobytes() for name, tensor in load_file(file).items()}
+    # Two values a byte.
+    tensors[DOWN] = tensors[DOWN][: len(tensors[DOWN]) // 8]
+    header, end = {}, 0
+    for name, tensor in load_file(file).items():
+        place = [end, end := end + len(tensors[name])]
+        header[name] = {"dtype": "F4" if name == DOWN else "F32", "shape": [*tensor.shape], "data_offsets": place}
+    text = json.dumps(header).encode()
+    file.write_bytes(len(text).to_bytes(8, "little") + text + b"".join(tensors.values()))
+    assert main([str(good), str(bad), "--out", str(tmp_path / "out")]) == 4
+    assert f"{DOWN}, stored as F4: cannot be read (" in capsys.readouterr().err
+
+
 def test_a_tensor_that_is_missing_is_named(good: Path, tmp_path: Path) -> None:
     def lose(weights: Weights) -> None:
         del weights[DOWN]
