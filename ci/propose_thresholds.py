@@ -234,7 +234,8 @@ def main(arguments: list[str] | None = None) -> int:
         if options.yardstick:
             text = _yardstick_text(options.yardstick)
         else:
-            text = propose([read_report_file(path) for path in options.reports])
+            # Overlapping patterns name a file twice.
+            text = propose([read_report_file(path) for path in dict.fromkeys(options.reports)])
     except (ReportFileError, _ProposalError) as error:
         return report_wrong_use(str(error))
     for line in text.splitlines():

@@ -59,6 +59,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return report_wrong_use(f"--scale: {given.scale} is no best score; write a number above 0, such as 100")
     outputs: dict[str, Path | None] = {flag: getattr(given, flag) for flag in REPORTS}
     files = {flag: path for flag, path in outputs.items() if path is not None}
+    for flag, path in files.items():
+        if path.is_dir():
+            return report_wrong_use(f"{flag}: {path} is a directory; name a file")
     read = {absolute(given.base): "BASE", absolute(given.candidate): "CANDIDATE"}
     if given.policy is not None:
         read[absolute(given.policy)] = "--policy"

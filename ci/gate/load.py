@@ -190,6 +190,8 @@ def _json_rows(path: Path, text: bytes) -> Iterator[tuple[str, Any]]:
 
 
 def _csv_rows(path: Path, text: str) -> Iterator[tuple[str, object]]:
+    # A long prompt is one field.
+    csv.field_size_limit(LIMIT_BYTES)
     separator = max(SEPARATORS, key=text.partition("\n")[0].count)
     reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
     try:
@@ -204,7 +206,7 @@ def _csv_rows(path: Path, text: str) -> Iterator[tuple[str, object]]:
                 raise ResultsError(f"{path}{where}: not one value for each of {len(names)} columns; write them all")
             yield where, row
     except csv.Error as error:
-        raise ResultsError(f"{path}, line {reader.line_num}: no CSV ({error}); write it again") from error
+        raise ResultsError(f"{path}, line {reader.reader.line_num}: no CSV ({error}); write it again") from error
 
 
 def _unpacked(path: Path) -> Any:

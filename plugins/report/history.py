@@ -3,6 +3,7 @@
 The rank correlations are those of HELMET's analysis (Yen et al. 2025, §3).
 """
 
+import json
 import math
 import os
 from collections import Counter
@@ -40,7 +41,7 @@ NORMAL_95 = 1.959964
 SHOWN_NAME = 40
 
 # A search writes it beside its comparisons.
-SEARCH_RESULT = "bisect.json"
+SEARCH_FILES = ("bisect.json", "bisect.toml")
 
 
 class HistoryError(ValueError):
@@ -69,14 +70,17 @@ def read_documents(directory: Path) -> tuple[dict[str, JsonReport], list[str]]:
     faulty: list[str] = []
     for path in sorted(directory.rglob("*.json")):
         # The comparisons of a search are about samples that it has chosen.
-        if not path.is_file() or (path.parent / SEARCH_RESULT).exists():
+        if not path.is_file() or any((path.parent / name).exists() for name in SEARCH_FILES):
             continue
         name = str(path.relative_to(directory))
         try:
             data = read_outside(path)
             if b'"longctx-report/' in data:
                 documents[name] = visible_data(parse_report(data))
-        except (OSError, ValueError) as error:
+            else:
+                # A torn report may lack what marks it.
+                json.loads(data)
+        except (OSError, ValueError, RecursionError) as error:
             faulty.append(f"{name}: is no whole report ({error})")
     return documents, faulty
 

@@ -132,3 +132,9 @@ def test_reports_that_do_not_fit_together_are_refused(
     output = capsys.readouterr()
     assert (output.out, output.err.count("\n")) == ("", 1)
     assert line in output.err
+
+
+def test_one_report_named_three_times_is_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.json").write_bytes(msgspec.json.encode(report_of(RUNS[0])))
+    assert propose_thresholds.main([str(tmp_path / "a.json")] * 3) == 4
+    assert "1 reports do not show how much runs differ; give 3 or more" in capsys.readouterr().err

@@ -240,7 +240,7 @@ def warning_texts(document: JsonReport) -> list[str]:
     if few:
         cases = plural(len(few), "case has", "cases have")
         texts.append(
-            f"{cases} fewer than {FEW_PLANNED} planned samples (at least {min(few)}): a verdict about these samples "
+            f"{cases} fewer than {FEW_PLANNED} planned samples (down to {min(few)}): a verdict about these samples "
             "says little about the model; more samples or questions say more"
         )
     return texts

@@ -106,14 +106,20 @@ def test_a_report_that_is_torn_newer_or_faulty_is_left_out_by_name(
     (tmp_path / "newer.json").write_text(json.dumps({**whole, "schema": "longctx-report/2"}))
     (tmp_path / "faulty.json").write_text(json.dumps({**whole, "cases": 3}))
     (tmp_path / "else.json").write_text('{"schema": "else"}')
+    (tmp_path / "empty.json").touch()
+    for name in ("bisect.json", "bisect.toml"):
+        (tmp_path / name[-4:]).mkdir()
+        (tmp_path / name[-4:] / name).write_text("{}")
+        write_json(tmp_path / name[-4:] / "of_a_search.json", report(step=1000))
     assert main([str(tmp_path)]) == 0
     lines = sorted(capsys.readouterr().err.splitlines())
     reasons = [
+        "Expecting value",
         "Expected `array`, got `int`",
         "its schema is 'longctx-report/2', not longctx-report/1",
         "Unter",
     ]
-    for line, name, reason in zip(lines, ("faulty", "newer", "torn"), reasons, strict=True):
+    for line, name, reason in zip(lines, ("empty", "faulty", "newer", "torn"), reasons, strict=True):
         assert line.startswith(f"left out {name}.json: is no whole report ({reason}")
 
 

@@ -291,6 +291,13 @@ ODD: dict[str, tuple[Make, int, str]] = {
     "tabs and capitals": (separated("\t"), 0, r"120 pairs.*verdict +pass"),
     "semicolons": (separated(";"), 0, r"120 pairs.*verdict +pass"),
     "a short row": (text(b"id,score,task\n1,1\n"), 4, r"new.csv, line 2: not one value for each of 3 columns; write"),
+    "a quote that goes on": (
+        text(b'id,score\n1,1\n2,"1"x\n'), 4, r"""new.csv, line 3: no CSV \(',' expected after '"'\); write it again""",
+    ),
+    "a prompt of 32k tokens": (
+        text(b"id,score,task,prompt\n" + b"".join(b"%d,1,a,%s\n" % (number, b"word " * 30_000) for number in range(2))),
+        1, r"2 pairs",
+    ),
     "empty": (text(b""), 4, r"new.csv: is empty; give a file, a folder or a glob"),
     "only a header": (text(b"id,score\n"), 4, r"new.csv: has no results of a known format; known are"),
     "no file": (lambda folder: (folder / "a", folder / "b"), 4, r"error: BASE: .*a has no result file; give a file"),
@@ -323,7 +330,7 @@ ODD: dict[str, tuple[Make, int, str]] = {
         r"--report-md: .*p.x is the file of --policy; give another one to write",
     ),
     "a directory in place of a report": (
-        lambda folder: (*table()(folder), "--report-md", folder), 1, r"--report-md: cannot write .*; name a file",
+        lambda folder: (*table()(folder), "--report-md", folder), 4, r"--report-md: .* is a directory; name a file",
     ),
     "one file twice": (
         lambda folder: (table()(folder)[0], table()(folder)[0]), 0, r"BASE and CANDIDATE are the same, which is most",
