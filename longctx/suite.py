@@ -18,10 +18,14 @@ def main() -> None:
     try:
         runpy.run_module("pytest", run_name="__main__", alter_sys=True)
     except KeyboardInterrupt:
-        sys.stderr.write("interrupted before the first sample; the same command starts again\n")
+        sys.stderr.write("interrupted; the same command continues\n")
         sys.stderr.flush()
         # Python may otherwise end itself by the signal again.
         os._exit(INTERRUPTED)
+    finally:
+        # Python also does so at its end if Ctrl-C came in a text that was executed, such as the methods of a dataclass,
+        # until the next such text.
+        exec("pass")
 
 
 if __name__ == "__main__":

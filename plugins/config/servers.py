@@ -140,6 +140,7 @@ def open_endpoint(run: Run, invocation: Invocation, baseline: Checkpoint | None 
         salt=f"{checkpoint.fingerprint[:16]}-{uuid4().hex[:8]}",
     )
     connection = connect(str(url), timeout_seconds=min(options.request_timeout, PROBE_TIMEOUT_SECONDS))
+    invocation.announce(f"asking {unknown.url} ...")
     policy = _waiting(unknown, deadline, invocation)
     probe = Probe(connection=connection, endpoint=unknown, ids=encode, policy=policy)
     endpoint = probe.described(names, served_name, is_own_tokenizer=is_on_disk(checkpoint))

@@ -1,5 +1,6 @@
 """Start-up: which packages a command imports, and how they are imported."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -96,7 +97,43 @@ def test_a_signal_before_the_first_sample_is_one_line(name: str) -> None:
     command = [sys.executable, "-u", "-c", code]
     ended = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stdout) == (2, "imported\n"), ended.stderr
-    assert ended.stderr == "interrupted before the first sample; the same command starts again\n"
+    assert ended.stderr == "interrupted; the same command continues\n"
+
+
+def ended_after(folder: Path, *lines: str) -> "subprocess.CompletedProcess[str]":
+    """Run a module as the suite is run; only then does Python end itself by the signal again."""
+    imports = ("import signal, sys", "from longctx import suite", "from longctx.fixtures import interrupts")
+    first = (*imports, "signal.signal(signal.SIGINT, signal.default_int_handler)")
+    (folder / "ends.py").write_text("\n".join((*first, *lines)))
+    paths = os.pathsep.join(map(str, (folder, REPOSITORY)))
+    command = [sys.executable, "-m", "ends"]
+    return subprocess.run(command, env=os.environ | {"PYTHONPATH": paths}, capture_output=True, text=True, check=False)
+
+
+def test_a_signal_in_a_text_that_is_executed_leaves_the_exit_code(tmp_path: Path) -> None:
+    """Imports execute the methods of dataclasses."""
+    ended = ended_after(
+        tmp_path,
+        "def run_pytest(*words, **options):",
+        "    try: exec('signal.raise_signal(signal.SIGTERM)')",
+        "    except KeyboardInterrupt: sys.exit(2)",
+        "suite.runpy.run_module = run_pytest",
+        "suite.main()",
+    )
+    assert (ended.returncode, ended.stderr) == (2, "")
+
+
+def test_a_first_ctrl_c_does_not_end_the_reports(tmp_path: Path) -> None:
+    ended = ended_after(
+        tmp_path,
+        "interrupts.end_as_ctrl_c()",
+        "interrupts.ignore_stops()",
+        "for number in (signal.SIGTERM, signal.SIGINT): signal.raise_signal(number)",
+        "print('written')",
+        "try: signal.raise_signal(signal.SIGINT)",
+        "except KeyboardInterrupt: print('ended')",
+    )
+    assert (ended.returncode, ended.stdout) == (0, "written\nended\n"), ended.stderr
 
 
 # Ends a run while pytest-xdist starts its workers.
