@@ -24,6 +24,8 @@ from longctx.ci.watch.notify import Notifier, due_stage, notified
 from longctx.fixtures.cli import print_line
 from longctx.plugins.report.tables import plural
 
+LONGEST_SLEEP_SECONDS = 1.0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchSettings:
@@ -126,7 +128,10 @@ class Watch:
                 # The first scan discovers a checkpoint, the second one sees that it has not changed.
                 if self.settings.once and idle_scans >= 2:
                     break
-                time.sleep(self.settings.interval_seconds)
+                next_scan = time.monotonic() + self.settings.interval_seconds
+                # A signal that comes just before a sleep does not end it, so each one is short.
+                while (left := next_scan - time.monotonic()) > 0:
+                    time.sleep(min(left, LONGEST_SLEEP_SECONDS))
         return self.exit_code
 
     @property

@@ -7,6 +7,7 @@ import re
 import shutil
 import signal
 import threading
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -312,6 +313,21 @@ def test_an_error_of_one_measurement_stops_the_others(tmp_path: Path, start: Sta
     with pytest.raises(OSError, match="No space left on device"):
         start(StoppedSuite(), "--parallel", "2")
     assert stopped == [3]
+
+
+def test_a_watch_sleeps_for_short_times(tmp_path: Path, start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SIGTERM just before a sleep does not end it."""
+    (tmp_path / "run").mkdir()
+    slept: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        if len(slept) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(time, "sleep", sleep)
+    assert start(FakeSuite(), "--every", "1h") == 0
+    assert slept == [1.0] * 3
 
 
 def test_a_failure_after_an_error_is_notified_too(tmp_path: Path, start: Start) -> None:
