@@ -156,6 +156,8 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 def main() -> int:
     """Print one line for every round; return 1 if a limit is exceeded, else 0."""
+    # A shell lets its background processes ignore it, and so would the runs.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--kills", type=int, default=48)
     parser.add_argument("--long-stops", type=int, default=0, help="rounds with one stop of a worker beyond a lease")
