@@ -226,11 +226,10 @@ class History:
 
     @property
     def by_step(self) -> list[WatchedCheckpoint]:
-        """The measurements in the order of their steps; those of a checkpoint that was moved are where it is now."""
-        on_disk = {known.fingerprint for known in self.measurements.values() if not known.is_gone}
-        present = [
-            known for known in self.measurements.values() if not (known.is_gone and known.fingerprint in on_disk)
-        ]
+        """The measurements in the order of their steps; a checkpoint that was moved counts where it is, or was last."""
+        by_time = sorted(self.measurements.values(), key=lambda known: (not known.is_gone, known.ended))
+        last = {known.fingerprint: known for known in by_time}
+        present = [known for known in by_time if not known.is_gone or last[known.fingerprint] is known]
         return sorted(present, key=lambda known: (known.step, known.checkpoint))
 
     def last_good(self, before: int) -> WatchedCheckpoint | None:

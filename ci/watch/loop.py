@@ -3,7 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, wait
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -114,7 +114,7 @@ class Watch:
                     self._start(new[0])
                 elif self._in_progress:
                     # Another measurement may be able to start meanwhile.
-                    wait(self._in_progress, timeout=self.settings.interval_seconds, return_when=FIRST_COMPLETED)
+                    self._sleep()
                 finished = [future for future in self._in_progress if future.done()]
                 for future in finished:
                     started = self._in_progress.pop(future)
@@ -128,11 +128,15 @@ class Watch:
                 # The first scan discovers a checkpoint, the second one sees that it has not changed.
                 if self.settings.once and idle_scans >= 2:
                     break
-                next_scan = time.monotonic() + self.settings.interval_seconds
-                # A signal that comes just before a sleep does not end it, so each one is short.
-                while (left := next_scan - time.monotonic()) > 0:
-                    time.sleep(min(left, LONGEST_SLEEP_SECONDS))
+                self._sleep()
         return self.exit_code
+
+    def _sleep(self) -> None:
+        """Sleep until the next scan is due or something in progress has ended."""
+        ends = time.monotonic() + self.settings.interval_seconds
+        # A signal that comes just before a sleep does not end it, so each one is short.
+        while (left := ends - time.monotonic()) > 0 and not any(future.done() for future in self._in_progress):
+            time.sleep(min(left, LONGEST_SLEEP_SECONDS))
 
     @property
     def exit_code(self) -> int:

@@ -40,7 +40,7 @@ FEWEST_CHECKPOINTS = 4
 NORMAL_95 = 1.959964
 SHOWN_NAME = 40
 
-# A search writes it beside its comparisons.
+# A search writes them beside its comparisons.
 SEARCH_FILES = ("bisect.json", "bisect.toml")
 
 

@@ -66,6 +66,8 @@ def test_a_checkpoint_that_was_renamed_counts_once_and_where_it_is(tmp_path: Pat
     moved = structs.replace(MEASUREMENT, checkpoint="/run/step-1-kept")
     history.add(moved)
     assert history.by_step == [moved]
+    history.add(gone(moved, "deleted"))
+    assert history.by_step == [gone(moved, "deleted")]
 
 
 def test_a_search_that_was_killed_is_due_again_at_the_next_start(tmp_path: Path) -> None:
