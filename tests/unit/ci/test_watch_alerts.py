@@ -3,15 +3,18 @@
 import random
 import shlex
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec import structs
 
 from longctx.ci.checkpoint_dirs import StepReader
 from longctx.ci.suite_options import SuiteOptions
+from longctx.ci.suite_process import Ended, log_of
 from longctx.ci.watch.alert_text import AlertText, broken, headline
-from longctx.ci.watch.alerts import Alert, find_alerts
+from longctx.ci.watch.alerts import Alert, Gap, find_alerts, run_search
 from longctx.ci.watch.history import History, Search, Stage, WatchedCheckpoint
 from longctx.ci.watch.notify import due_stage, notified
 from tests.helpers.watched import case_id, deleted, measured, outcome, rewritten
@@ -38,6 +41,19 @@ def search(first: int, **changes: object) -> Search:
         last_good=first - 1, probability=0.9995, checkpoints=2,
     )  # fmt: skip
     return structs.replace(found, **changes)
+
+
+@pytest.mark.parametrize(("code", "was_killed"), [(-9, True), (137, True), (1, False), (4, False)])
+def test_a_search_that_was_killed_is_known_from_its_exit_code(code: int, was_killed: bool, tmp_path: Path) -> None:
+    class Processes:
+        def execute(self, command: Sequence[str], *, report: Path, environment: object) -> Ended:
+            log_of(report).write_text("nothing shown")
+            return Ended(exit_code=code)
+
+    processes: Any = Processes()
+    (alert,) = find_alerts([*SOUND, FIRST])
+    made = run_search(alert, Gap(good=SOUND[-1], bad=FIRST, between=()), [], tmp_path, processes, ())
+    assert (made.was_killed, made.line) == (was_killed, "the search was killed" if was_killed else "nothing shown")
 
 
 @pytest.mark.parametrize(
